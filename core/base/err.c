@@ -30,9 +30,10 @@ void dcp_printable(char *s, size_t size)
 	}
 }
 
-static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt, va_list ap)
-	DCP_PRINTF(4, 0);
-static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt, va_list ap)
+static void record_error(struct dcp_err *err, int code, uint64_t off, const char *fmt,
+			 va_list ap) DCP_PRINTF(4, 0);
+static void record_error(struct dcp_err *err, int code, uint64_t off, const char *fmt,
+			 va_list ap)
 {
 	if (!err)
 		return;
@@ -47,7 +48,7 @@ int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	record(err, code, DCP_ERR_NO_OFFSET, fmt, ap);
+	record_error(err, code, DCP_ERR_NO_OFFSET, fmt, ap);
 	va_end(ap);
 	return code;
 }
@@ -57,7 +58,7 @@ int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ..
 	va_list ap;
 
 	va_start(ap, fmt);
-	record(err, code, off, fmt, ap);
+	record_error(err, code, off, fmt, ap);
 	va_end(ap);
 	return code;
 }

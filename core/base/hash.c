@@ -74,7 +74,7 @@ enum { STEP = 64 };
  * Multiply each half of 64 bits by x to the power that its half of @k stands for: the same
  * remainder at a later position.
  */
-static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
+static inline PCLMUL __m128i fold_register(__m128i x, __m128i k, __m128i more)
 {
 	x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));
 	return _mm_xor_si128(x, more);
@@ -85,7 +85,7 @@ static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
  * bytes with the same remainder; zlib divides these. The constants are x^544, x^480 and x^160, x^96
  * modulo the polynomial, with bits in the order of the CRC. Returns the number of processed bytes.
  */
-static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
+static PCLMUL size_t fold_bytes(uint32_t *crc, const uint8_t *p, size_t n)
 {
 	const __m128i far = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
 	const __m128i near = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
@@ -99,9 +99,9 @@ static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
 	x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)~*crc));
 	for (; at + STEP <= n; at += STEP)
 		for (unsigned i = 0; i < 4; i++)
-			x[i] = further(x[i], far, _mm_loadu_si128(from++));
+			x[i] = fold_register(x[i], far, _mm_loadu_si128(from++));
 	for (unsigned i = 1; i < 4; i++)
-		x[0] = further(x[0], near, x[i]);
+		x[0] = fold_register(x[0], near, x[i]);
 	_mm_storeu_si128((void *)last, x[0]);
 	*crc = (uint32_t)crc32_z(UINT32_MAX, last, sizeof(last)); /* from a register of 0 */
 	return at;
@@ -109,7 +109,7 @@ static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
 
 static size_t fold_if_can(uint32_t *crc, const uint8_t *p, size_t n)
 {
-	return n >= STEP && __builtin_cpu_supports("pclmul") ? fold(crc, p, n) : 0;
+	return n >= STEP && __builtin_cpu_supports("pclmul") ? fold_bytes(crc, p, n) : 0;
 }
 #else
 static size_t fold_if_can(uint32_t *crc, const uint8_t *p, size_t n)
@@ -164,22 +164,22 @@ static const uint8_t sigma[10][16] = {
 	{ 10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0 },
 };
 
-static uint64_t turn(uint64_t x, unsigned n)
+static uint64_t turn_word(uint64_t x, unsigned n)
 {
 	return x >> n | x << (64 - n);
 }
 
-static void mix(uint64_t v[16], unsigned a, unsigned b, unsigned c, unsigned d, uint64_t x,
-		uint64_t y)
+static void mix_words(uint64_t v[16], unsigned a, unsigned b, unsigned c, unsigned d,
+		      uint64_t x, uint64_t y)
 {
 	v[a] += v[b] + x;
-	v[d] = turn(v[d] ^ v[a], 32);
+	v[d] = turn_word(v[d] ^ v[a], 32);
 	v[c] += v[d];
-	v[b] = turn(v[b] ^ v[c], 24);
+	v[b] = turn_word(v[b] ^ v[c], 24);
 	v[a] += v[b] + y;
-	v[d] = turn(v[d] ^ v[a], 16);
+	v[d] = turn_word(v[d] ^ v[a], 16);
 	v[c] += v[d];
-	v[b] = turn(v[b] ^ v[c], 63);
+	v[b] = turn_word(v[b] ^ v[c], 63);
 }
 
 static void compress_block(struct blake2b *s, const uint8_t *p, bool last)
@@ -199,10 +199,10 @@ static void compress_block(struct blake2b *s, const uint8_t *p, bool last)
 		const uint8_t *k = sigma[r % 10];
 
 		for (unsigned i = 0; i < 4; i++)
-			mix(v, i, i + 4, i + 8, i + 12, m[k[2 * i]], m[k[2 * i + 1]]);
+			mix_words(v, i, i + 4, i + 8, i + 12, m[k[2 * i]], m[k[2 * i + 1]]);
 		for (unsigned i = 0; i < 4; i++)
-			mix(v, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4,
-			    m[k[8 + 2 * i]], m[k[9 + 2 * i]]);
+			mix_words(v, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4,
+				  m[k[8 + 2 * i]], m[k[9 + 2 * i]]);
 	}
 	for (unsigned i = 0; i < 8; i++)
 		s->h[i] ^= v[i] ^ v[i + 8];

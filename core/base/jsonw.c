@@ -14,7 +14,7 @@ void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty)
 	*w = (struct dcp_jsonw){ .out = out, .pretty = pretty, .fresh = true };
 }
 
-static void newline(struct dcp_jsonw *w)
+static void put_newline(struct dcp_jsonw *w)
 {
 	if (!w->pretty)
 		return;
@@ -24,7 +24,7 @@ static void newline(struct dcp_jsonw *w)
 }
 
 /* Write the separator before a value or a key: a comma, a line break, or nothing. */
-static void before(struct dcp_jsonw *w)
+static void put_separator(struct dcp_jsonw *w)
 {
 	w->values++;
 	if (w->after_key) {
@@ -35,13 +35,13 @@ static void before(struct dcp_jsonw *w)
 		return;
 	if (!w->fresh)
 		dcp_buf_add(w->out, ",", 1);
-	newline(w);
+	put_newline(w);
 	w->fresh = false;
 }
 
 static void open_level(struct dcp_jsonw *w, bool array)
 {
-	before(w);
+	put_separator(w);
 	if (w->depth >= DCP_JSONW_MAX_DEPTH) {
 		w->failed = true;
 		return;
@@ -74,7 +74,7 @@ void dcp_jsonw_end(struct dcp_jsonw *w)
 	w->depth--;
 	array = w->is_array[w->depth / 64] >> w->depth % 64 & 1;
 	if (!w->fresh)
-		newline(w);
+		put_newline(w);
 	dcp_buf_add(w->out, array ? "]" : "}", 1);
 	w->fresh = false;
 }
@@ -94,7 +94,7 @@ bool dcp_json_can_say(const char *s)
 	return true;
 }
 
-static void quoted(struct dcp_buf *b, const char *s, size_t n)
+static void put_quoted(struct dcp_buf *b, const char *s, size_t n)
 {
 	const unsigned char *p = (const unsigned char *)s, *end = p + n, *plain = p;
 
@@ -160,9 +160,9 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n)
 {
-	before(w);
+	put_separator(w);
 	w->values--; /* a key is none */
-	quoted(w->out, key, n);
+	put_quoted(w->out, key, n);
 	dcp_buf_add(w->out, ": ", w->pretty ? 2 : 1);
 	w->after_key = true;
 }
@@ -174,8 +174,8 @@ void dcp_jsonw_key(struct dcp_jsonw *w, const char *key)
 
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n)
 {
-	before(w);
-	quoted(w->out, s, n);
+	put_separator(w);
+	put_quoted(w->out, s, n);
 }
 
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s)
@@ -185,7 +185,7 @@ void dcp_jsonw_str(struct dcp_jsonw *w, const char *s)
 
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n)
 {
-	before(w);
+	put_separator(w);
 	dcp_buf_add(w->out, json, n);
 }
 
@@ -279,7 +279,7 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;
 
-	before(w);
+	put_separator(w);
 	dcp_buf_add(w->out, "\"", 1);
 	for (size_t i = 0; i < n; i += 3) {
 		uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |

@@ -9,7 +9,7 @@
 
 #include "core/base/base.h"
 
-static size_t clipped(const char *s)
+static size_t clipped_length(const char *s)
 {
 	return strnlen(s, DCP_NEAR_MAX);
 }
@@ -19,7 +19,7 @@ size_t dcp_near_distance(const char *a, const char *b, size_t limit)
 {
 	size_t rows[3][DCP_NEAR_MAX + 1];
 	size_t *before = rows[0], *prev = rows[1], *cur = rows[2];
-	size_t na = clipped(a), nb = clipped(b);
+	size_t na = clipped_length(a), nb = clipped_length(b);
 
 	if ((na > nb ? na - nb : nb - na) > limit)
 		return limit + 1;
@@ -48,7 +48,7 @@ size_t dcp_near_distance(const char *a, const char *b, size_t limit)
 
 size_t dcp_near_limit(const char *name)
 {
-	size_t n = clipped(name);
+	size_t n = clipped_length(name);
 
 	return n < 5 ? 1 : 1 + n / 3;
 }
@@ -69,7 +69,7 @@ static void make_locale(void)
 	c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 }
 
-static locale_t enter(void)
+static locale_t enter_locale(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -77,7 +77,7 @@ static locale_t enter(void)
 	return c_locale ? uselocale(c_locale) : (locale_t)0;
 }
 
-static void leave(locale_t before)
+static void leave_locale(locale_t before)
 {
 	if (before)
 		uselocale(before);
@@ -85,25 +85,25 @@ static void leave(locale_t before)
 
 double dcp_read_float(const char *s, const char **end)
 {
-	locale_t before = enter();
+	locale_t before = enter_locale();
 	char *after;
 	double v = strtod(s, &after);
 
-	leave(before);
+	leave_locale(before);
 	*end = after;
 	return v;
 }
 
 void dcp_print_float(char text[DCP_FLOAT_CHARS], double v)
 {
-	locale_t before = enter();
+	locale_t before = enter_locale();
 
 	for (int digits = 15; digits <= 17; digits++) {
 		snprintf(text, DCP_FLOAT_CHARS, "%.*g", digits, v);
 		if (strtod(text, NULL) == v)
 			break;
 	}
-	leave(before);
+	leave_locale(before);
 }
 
 size_t dcp_utf8_len(const char *s, size_t left)

@@ -166,7 +166,7 @@ bool dcp_dtype_can_add(enum dcp_dtype t)
 }
 
 /* a + b of one number, or a / by. */
-static void calculate(enum dcp_dtype t, void *a, const void *b, uint32_t by)
+static void calculate_number(enum dcp_dtype t, void *a, const void *b, uint32_t by)
 {
 	float x, y = (float)by;
 
@@ -190,13 +190,13 @@ void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n)
 	uint32_t size = dcp_dtype_info(t)->size;
 
 	for (size_t i = 0; i < n; i++)
-		calculate(t, (char *)sum + i * size, (const char *)term + i * size, 0);
+		calculate_number(t, (char *)sum + i * size, (const char *)term + i * size, 0);
 }
 
 void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		calculate(t, (char *)sum + i * dcp_dtype_info(t)->size, NULL, by);
+		calculate_number(t, (char *)sum + i * dcp_dtype_info(t)->size, NULL, by);
 }
 
 bool dcp_dtype_can_negate(enum dcp_dtype t)

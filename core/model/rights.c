@@ -22,7 +22,7 @@ static bool is_unmapped(uint32_t id)
 
 /* No process has an id that is not mapped here, so for users whom its entry denies the next entry
  * would decide. */
-static struct dcp_rights mapped(struct dcp_rights r)
+static struct dcp_rights drop_unmapped(struct dcp_rights r)
 {
 	if (is_unmapped(r.uid) && !(r.mode & OWNER))
 		r.mode = 0;
@@ -31,7 +31,7 @@ static struct dcp_rights mapped(struct dcp_rights r)
 	return r;
 }
 
-static bool has(uint32_t bits, uint32_t need)
+static bool has_bits(uint32_t bits, uint32_t need)
 {
 	return (bits & need) == need;
 }
@@ -40,10 +40,10 @@ struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, 
 {
 	struct dcp_rights r = { uid, gid, 0 };
 
-	r.mode |= has(mode >> 6, need) ? OWNER : 0;
-	r.mode |= has(mode >> 3, need) ? GROUP : 0;
-	r.mode |= has(mode, need) ? OTHER : 0;
-	return mapped(r);
+	r.mode |= has_bits(mode >> 6, need) ? OWNER : 0;
+	r.mode |= has_bits(mode >> 3, need) ? GROUP : 0;
+	r.mode |= has_bits(mode, need) ? OTHER : 0;
+	return drop_unmapped(r);
 }
 
 /* ---- several ---- */
@@ -54,7 +54,7 @@ struct user {
 	bool in_a, in_b; /* member of the group of the one, of the other */
 };
 
-static bool lets(const struct dcp_rights *r, uint32_t uid, bool member)
+static bool lets_user(const struct dcp_rights *r, uint32_t uid, bool member)
 {
 	return r->mode & (uid == r->uid ? OWNER : member ? GROUP : OTHER);
 }
@@ -90,15 +90,15 @@ static uint32_t class_of(const struct saying *s, const struct user *u)
 							     : OTHER;
 }
 
-static void deny(void *ctx, const struct user *u)
+static void deny_user(void *ctx, const struct user *u)
 {
 	struct saying *s = ctx;
 
-	if (!lets(s->a, u->uid, u->in_a) || !lets(s->b, u->uid, u->in_b))
+	if (!lets_user(s->a, u->uid, u->in_a) || !lets_user(s->b, u->uid, u->in_b))
 		s->r.mode &= ~class_of(s, u);
 }
 
-static void count(void *ctx, const struct user *u)
+static void count_user(void *ctx, const struct user *u)
 {
 	struct saying *s = ctx;
 	bool named = u->uid == s->a->uid || u->uid == s->b->uid;
@@ -108,13 +108,13 @@ static void count(void *ctx, const struct user *u)
 }
 
 /* The most permissive rights with that owner and that group, which is one of the two groups. */
-static struct saying say(const struct dcp_rights *a, const struct dcp_rights *b, uint32_t uid,
-			 uint32_t gid)
+static struct saying make_saying(const struct dcp_rights *a, const struct dcp_rights *b,
+				 uint32_t uid, uint32_t gid)
 {
 	struct saying s = { a, b, { uid, gid, OWNER | GROUP | OTHER }, 0 };
 
-	each_user(a, b, uid, deny, &s);
-	each_user(a, b, uid, count, &s);
+	each_user(a, b, uid, deny_user, &s);
+	each_user(a, b, uid, count_user, &s);
 	return s;
 }
 
@@ -127,9 +127,10 @@ struct dcp_rights dcp_rights_meet(struct dcp_rights a, struct dcp_rights b)
 		return b;
 	if (b.mode == DCP_RIGHTS_ALL.mode)
 		return a;
-	best = say(&a, &b, a.uid, a.gid);
+	best = make_saying(&a, &b, a.uid, a.gid);
 	for (size_t i = 1; i < DCP_LEN(uids) * DCP_LEN(gids); i++) {
-		struct saying s = say(&a, &b, uids[i / DCP_LEN(gids)], gids[i % DCP_LEN(gids)]);
+		struct saying s =
+			make_saying(&a, &b, uids[i / DCP_LEN(gids)], gids[i % DCP_LEN(gids)]);
 
 		if (s.worth > best.worth)
 			best = s;
@@ -141,7 +142,7 @@ struct dcp_rights dcp_rights_as(struct dcp_rights r, uint32_t uid, uint32_t gid)
 {
 	struct dcp_rights to = { uid, gid, DCP_RIGHTS_ALL.mode };
 
-	return say(&r, &to, uid, gid).r;
+	return make_saying(&r, &to, uid, gid).r;
 }
 
 bool dcp_rights_equal(struct dcp_rights a, struct dcp_rights b)
@@ -203,12 +204,12 @@ int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uin
 		struct entry e = entry_at(p);
 		struct dcp_rights denied = { uid, e.id, OWNER | OTHER };
 
-		if (has(e.perm & mask, need) || (e.tag == ACL_USER && e.id == uid))
+		if (has_bits(e.perm & mask, need) || (e.tag == ACL_USER && e.id == uid))
 			continue; /* of several entries for a user the owner's entry counts */
 		if (e.tag == ACL_USER)
 			denied = (struct dcp_rights){ e.id, gid, GROUP | OTHER };
 		if (e.tag == ACL_USER || e.tag == ACL_GROUP)
-			*out = dcp_rights_meet(*out, mapped(denied));
+			*out = dcp_rights_meet(*out, drop_unmapped(denied));
 	}
 	return 0;
 }

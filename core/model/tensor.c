@@ -316,7 +316,8 @@ static uint64_t end_of_packed(uint64_t lo, uint64_t len)
 }
 
 /* The smallest box that holds @n pieces. */
-static void bound(const struct dcp_piece *p, size_t n, uint32_t ndim, struct dcp_box *out)
+static void bound_pieces(const struct dcp_piece *p, size_t n, uint32_t ndim,
+			 struct dcp_box *out)
 {
 	bool any = false;
 
@@ -379,7 +380,7 @@ static void put_block(struct dcp_buf *out, const struct dcp_piece *p, size_t n, 
 
 	for (size_t i = 0; i < n; i++)
 		put_piece(&pieces, &p[i], ndim);
-	bound(p, n, ndim, &box);
+	bound_pieces(p, n, ndim, &box);
 	put_all(out, box.lo, ndim);
 	put_all(out, box.len, ndim);
 	dcp_buf_varint(out, pieces.n);
@@ -416,7 +417,7 @@ static void get_all(struct dcp_cur *c, uint64_t *v, uint32_t n)
 		v[i] = dcp_cur_varint(c);
 }
 
-static const uint64_t *keep(struct unpack *u, const uint64_t *v)
+static const uint64_t *copy_dims(struct unpack *u, const uint64_t *v)
 {
 	uint64_t *copy = dcp_arena_alloc(u->arena, u->ndim * sizeof(*copy));
 
@@ -514,9 +515,9 @@ static bool get_piece(struct unpack *u, const struct dcp_box *block)
 		u->c.bad = true;
 	if (u->c.bad || (u->only && !dcp_box_meets(u->only, u->ndim, box.lo, box.len)))
 		return true;
-	p->lo = keep(u, box.lo);
-	p->len = keep(u, box.len);
-	p->stride = flags & HAS_STRIDES ? keep(u, stride) : NULL;
+	p->lo = copy_dims(u, box.lo);
+	p->len = copy_dims(u, box.len);
+	p->stride = flags & HAS_STRIDES ? copy_dims(u, stride) : NULL;
 	u->n++;
 	return p->lo && p->len && (p->stride || !(flags & HAS_STRIDES));
 }
@@ -613,7 +614,7 @@ static int get_plain(struct unpack *u, uint64_t count)
 	return 0;
 }
 
-static int unpack(struct unpack *u, struct dcp_err *err)
+static int unpack_pieces(struct unpack *u, struct dcp_err *err)
 {
 	size_t n = dcp_cur_left(&u->c);
 	uint8_t version = dcp_cur_u8(&u->c);
@@ -638,7 +639,7 @@ int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_
 		    struct dcp_err *err)
 {
 	struct unpack u = { .c = dcp_cur(blob, n), .ndim = ndim, .only = only, .arena = arena };
-	int rc = unpack(&u, err);
+	int rc = unpack_pieces(&u, err);
 
 	if (rc < 0)
 		return rc;

@@ -597,7 +597,7 @@ static int wait_for(struct wanted *w)
 	return rc;
 }
 
-static void copy(const struct wanted *w, const struct dcp_read *r)
+static void copy_blocks(const struct wanted *w, const struct dcp_read *r)
 {
 	struct block *const *b = DCP_ITEMS(w->pinned, struct block *);
 	size_t i, n = DCP_NITEMS(w->pinned, struct block *);
@@ -654,7 +654,7 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 	pthread_mutex_unlock(&all.lock);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (reads[i]->to)
-			copy(&w, reads[i]);
+			copy_blocks(&w, reads[i]);
 	pthread_mutex_lock(&all.lock);
 	unpin_blocks(&w);
 	pthread_mutex_unlock(&all.lock);

@@ -36,7 +36,8 @@ struct one {
 	char code[64];
 };
 
-static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, struct dcp_err *err)
+static int add_put_headers(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
+			   struct dcp_err *err)
 {
 	const struct one *o = ctx;
 	const struct dcp_put *p = o->put;
@@ -51,14 +52,14 @@ static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, stru
 	return rc < 0 ? rc : dcp_buf_error(heads);
 }
 
-static bool refused(void *ctx, const struct dcp_http *h)
+static bool is_refused(void *ctx, const struct dcp_http *h)
 {
 	const struct one *o = ctx;
 
 	return o->r->ops->refused(o->r, h);
 }
 
-static int take(void *ctx, uint64_t at, const char *p, size_t n)
+static int take_answer(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	struct one *o = ctx;
 
@@ -127,7 +128,7 @@ static int read_answer(struct one *o, const struct dcp_http *h, struct dcp_err *
 
 /* ---- was it done, although the answer was lost? ---- */
 
-static int compare(void *ctx, uint64_t at, const char *p, size_t n)
+static int compare_body(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	const struct dcp_put *put = ctx;
 
@@ -152,7 +153,7 @@ static int take_to_compare(void *ctx, uint64_t at, const char *p, size_t n)
 	struct comparing *c = ctx;
 
 	c->n = at + n;
-	return compare(c->o->put, at, p, n);
+	return compare_body(c->o->put, at, p, n);
 }
 
 /*
@@ -220,13 +221,13 @@ static bool is_there(struct one *o)
 
 /* ---- making them ---- */
 
-static bool tidies(const struct dcp_put *p)
+static bool is_cleanup(const struct dcp_put *p)
 {
 	return p->what == DCP_PUT_ABORT || p->what == DCP_PUT_DELETE;
 }
 
 /* Judge a request that failed; @err is filled in if it is an error. */
-static int judge(struct one *o, const struct dcp_http *h, struct dcp_err *err)
+static int judge_failure(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 {
 	struct dcp_put *p = o->put;
 	const char *base = o->r->base;
@@ -258,13 +259,13 @@ static int judge(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 
 static const char *method_of(const struct dcp_put *p)
 {
-	return tidies(p)                                                 ? "DELETE"
+	return is_cleanup(p)                                             ? "DELETE"
 	       : p->what == DCP_PUT_LOOK                                 ? "HEAD"
 	       : p->what == DCP_PUT_BEGIN || p->what == DCP_PUT_COMPLETE ? "POST"
 									 : "PUT";
 }
 
-static void prepare(struct one *o, struct dcp_http *h)
+static void prepare_request(struct one *o, struct dcp_http *h)
 {
 	const struct dcp_put *p = o->put;
 
@@ -276,16 +277,16 @@ static void prepare(struct one *o, struct dcp_http *h)
 				.fixed = p->what <= DCP_PUT_BEGIN ? MARK ":" DCP_BUCKET_OWN "\n"
 								  : NULL,
 				.nbody = p->n,
-				.head = head,
-				.refused = refused,
-				.take = take,
+				.head = add_put_headers,
+				.refused = is_refused,
+				.take = take_answer,
 				.ctx = o,
 				.n = DCP_HTTP_ALL,
 				.size = p->what == DCP_PUT_LOOK ? INT64_MAX : MOST_ANSWER,
 				.plain = o->r->plain,
 				.direct = true,
 				.may_fail = true,
-				.tries = tidies(p) ? CLEAN_TRIES : 0 };
+				.tries = is_cleanup(p) ? CLEAN_TRIES : 0 };
 }
 
 /* Should the request be made once more? */
@@ -303,7 +304,7 @@ static bool once_more(struct one *o, const struct dcp_http *h)
 }
 
 /* Repeat the request alone, as long as that may help. */
-static int finish(struct one *o, struct dcp_http *h, struct dcp_err *err)
+static int finish_put(struct one *o, struct dcp_http *h, struct dcp_err *err)
 {
 	unsigned tried = 0;
 
@@ -315,11 +316,12 @@ static int finish(struct one *o, struct dcp_http *h, struct dcp_err *err)
 		if (rc == 0)
 			return 0;
 		if (!once_more(o, h) || ++tried == TRIES || dcp_http_stopped())
-			return h->rc == 0 && h->status / 100 == 2 ? rc : judge(o, h, err);
+			return h->rc == 0 && h->status / 100 == 2 ? rc
+								  : judge_failure(o, h, err);
 		for (unsigned i = 0; o->code[0] && i < 5 * tried && !dcp_http_stopped(); i++)
 			usleep(PAUSE_US);
 		dcp_http_finish(h);
-		prepare(o, h);
+		prepare_request(o, h);
 		dcp_http_run(h, 1, NULL);
 	}
 }
@@ -335,14 +337,14 @@ int dcp_bucket_put(struct dcp_remote *r, struct dcp_put *puts, size_t n, struct 
 		puts[i].got = NULL;
 		rc = dcp_err_say(err, make_url(&all[i]));
 		if (rc == 0)
-			prepare(&all[i], &h[i]);
+			prepare_request(&all[i], &h[i]);
 	}
 	if (rc == 0)
 		rc = dcp_http_run(h, n, err);
 	for (size_t i = 0; i < n && all && h; i++) {
 		struct dcp_err own = { .msg = "" };
 
-		puts[i].rc = rc < 0 ? rc : finish(&all[i], &h[i], &own);
+		puts[i].rc = rc < 0 ? rc : finish_put(&all[i], &h[i], &own);
 		if (rc == 0 && puts[i].rc < 0) {
 			rc = puts[i].rc;
 			if (err)
@@ -392,7 +394,7 @@ static int head_of_uploads(void *ctx, const struct dcp_http *h, struct dcp_buf *
 	return u->r->ops->head(u->r, h, heads, err);
 }
 
-static int keep(struct dcp_buf *to, const char *text, size_t n)
+static int keep_text(struct dcp_buf *to, const char *text, size_t n)
 {
 	dcp_buf_reset(to);
 	dcp_buf_add(to, text, n);
@@ -406,11 +408,11 @@ static int on_upload(void *ctx, const char *path, const char *text, size_t n)
 	if (!dcp_take_text(&path, "ListMultipartUploadsResult/Upload"))
 		return 0;
 	if (strcmp(path, "/Key") == 0)
-		return keep(&u->key, text, n);
+		return keep_text(&u->key, text, n);
 	if (strcmp(path, "/UploadId") == 0)
-		return keep(&u->id, text, n);
+		return keep_text(&u->id, text, n);
 	if (strcmp(path, "/Initiated") == 0)
-		return keep(&u->begun, text, n);
+		return keep_text(&u->begun, text, n);
 	if (*path || !u->key.n || !u->id.n)
 		return 0;
 	return u->fn(u->ctx, u->key.p, u->id.p, u->begun.n ? u->begun.p : "");

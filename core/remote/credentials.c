@@ -104,7 +104,7 @@ static int fixed_head(void *ctx, const struct dcp_http *r, struct dcp_buf *heads
 	return ctx ? dcp_buf_str(heads, ctx) : 0;
 }
 
-static void wipe(struct dcp_buf *secret)
+static void wipe_secret(struct dcp_buf *secret)
 {
 	if (secret->p)
 		explicit_bzero(secret->p, secret->n);
@@ -163,7 +163,7 @@ static int of_container(struct dcp_credentials *out, struct dcp_err *err)
 	dcp_http_finish(&r);
 	if (rc == 0)
 		rc = of_json(out, "container", &answer, err);
-	wipe(&answer);
+	wipe_secret(&answer);
 	return rc;
 }
 
@@ -221,7 +221,7 @@ static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 	if (ask_machine(path, head, NULL, &answer) < 0)
 		return 0;
 	rc = of_json(out, "machine", &answer, err);
-	wipe(&answer);
+	wipe_secret(&answer);
 	return rc;
 }
 
@@ -248,7 +248,7 @@ static int of_google_machine(struct dcp_credentials *out, struct dcp_err *err)
 	rc = set_bearer(out, "machine", dcp_json_str(dcp_json_get(root, "access_token")));
 	if (rc > 0 && dcp_json_u64(dcp_json_get(root, "expires_in"), &lasts))
 		out->expires_s = time(NULL) + (int64_t)DCP_MIN(lasts, 1u << 30);
-	wipe(&answer);
+	wipe_secret(&answer);
 	return rc;
 }
 
@@ -303,7 +303,7 @@ const char *dcp_amazon_domain(const char *region)
 	return region && strncmp(region, "cn-", 3) == 0 ? "amazonaws.com.cn" : "amazonaws.com";
 }
 
-static void add(struct dcp_buf *body, const char *name, const char *value)
+static void add_parameter(struct dcp_buf *body, const char *name, const char *value)
 {
 	dcp_buf_printf(body, "%s%s=", body->n ? "&" : "", name);
 	dcp_url_encode(body, value, strlen(value), false);
@@ -314,15 +314,16 @@ struct signer {
 	const char *region;
 };
 
-static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, struct dcp_err *err)
+static int sign_request(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
+			struct dcp_err *err)
 {
 	const struct signer *s = ctx;
 
 	return dcp_credentials_sign(s->by, h, s->region, "sts", heads);
 }
 
-static int ask(struct dcp_credentials *out, const char *kind, const struct role *role,
-	       const struct dcp_buf *body, struct dcp_err *err)
+static int ask_service(struct dcp_credentials *out, const char *kind, const struct role *role,
+		       const struct dcp_buf *body, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf url = DCP_BUF_INIT, answer = DCP_BUF_INIT;
 	struct dcp_http h = { .method = "POST", .body = body->p, .nbody = body->n };
@@ -342,7 +343,7 @@ static int ask(struct dcp_credentials *out, const char *kind, const struct role 
 	h.tries = TRIES;
 	h.connect_s = CONNECT_S;
 	h.direct = true;
-	h.head = role->token_file ? NULL : head;
+	h.head = role->token_file ? NULL : sign_request;
 	h.ctx = &signer;
 	rc = dcp_http_get(&h, MOST, &answer, err);
 	dcp_http_finish(&h);
@@ -371,15 +372,15 @@ static int take_role(struct dcp_credentials *out, const struct role *role, struc
 	if (role->token_file && !token)
 		return dcp_fail(err, -EACCES, "the token of a web identity, %.200s: %m",
 				role->token_file);
-	add(&body, "Action", token ? "AssumeRoleWithWebIdentity" : "AssumeRole");
-	add(&body, "Version", "2011-06-15");
-	add(&body, "RoleArn", role->arn);
-	add(&body, "RoleSessionName", role->session ? role->session : "dcpfs");
+	add_parameter(&body, "Action", token ? "AssumeRoleWithWebIdentity" : "AssumeRole");
+	add_parameter(&body, "Version", "2011-06-15");
+	add_parameter(&body, "RoleArn", role->arn);
+	add_parameter(&body, "RoleSessionName", role->session ? role->session : "dcpfs");
 	if (role->external)
-		add(&body, "ExternalId", role->external);
+		add_parameter(&body, "ExternalId", role->external);
 	if (token)
-		add(&body, "WebIdentityToken", token);
-	rc = ask(out, token ? "web identity" : "role", role, &body, err);
+		add_parameter(&body, "WebIdentityToken", token);
+	rc = ask_service(out, token ? "web identity" : "role", role, &body, err);
 	if (body.p)
 		explicit_bzero(body.p, body.n);
 	if (token)
@@ -391,7 +392,7 @@ static int take_role(struct dcp_credentials *out, const struct role *role, struc
 
 enum { MOST_PROFILE = 1 << 20, MOST_ROLES = 8 };
 
-static const char *blanks(const char *p)
+static const char *skip_blanks(const char *p)
 {
 	return p + strspn(p, " \t");
 }
@@ -406,23 +407,23 @@ static char *of_section(const char *text, const char *section, const char *name)
 	bool in = false;
 
 	for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
-		const char *at = blanks(p), *value;
+		const char *at = skip_blanks(p), *value;
 		size_t n;
 
 		if (*at == '[') {
-			at = blanks(at + 1);
+			at = skip_blanks(at + 1);
 			in = strncmp(at, section, nsection) == 0 &&
-			     *blanks(at + nsection) == ']';
+			     *skip_blanks(at + nsection) == ']';
 			if (in && !name)
 				return strdup("");
 			continue;
 		}
 		if (!in || at != p || strncmp(at, name, nname) != 0)
 			continue;
-		value = blanks(at + nname);
+		value = skip_blanks(at + nname);
 		if (*value != '=')
 			continue;
-		value = blanks(value + 1);
+		value = skip_blanks(value + 1);
 		n = strcspn(value, "\r\n");
 		while (n && (value[n - 1] == ' ' || value[n - 1] == '\t'))
 			n--;
@@ -490,7 +491,7 @@ static int of_web_identity(struct dcp_credentials *out, struct dcp_err *err)
 }
 
 /* The profile has a setting @name that only Amazon's own programs support: -EACCES. */
-static int refuse(const char *profile, const char *name, struct dcp_err *err)
+static int refuse_setting(const char *profile, const char *name, struct dcp_err *err)
 {
 	dcp_auto_free char *value = value_of(profile, name);
 
@@ -546,7 +547,7 @@ static int of_role(struct dcp_credentials *out, const char *profile, const char 
 			     .external = external,
 			     .region = region,
 			     .token_file = file };
-	int rc = file ? 1 : refuse(profile, "mfa_serial", err);
+	int rc = file ? 1 : refuse_setting(profile, "mfa_serial", err);
 
 	if (rc < 0)
 		return rc;
@@ -585,10 +586,11 @@ static int of_named(struct dcp_credentials *out, const char *profile, unsigned d
 		return dcp_fail(err, -EACCES, "the profile %.60s leads to itself", profile);
 	if (arn)
 		return of_role(out, profile, arn, depth, err);
-	rc = refuse(profile, "sso_session", err) ?: refuse(profile, "sso_start_url", err);
+	rc = refuse_setting(profile, "sso_session", err)
+		     ?: refuse_setting(profile, "sso_start_url", err);
 	if (rc == 0)
 		rc = of_keys(out, profile);
-	return rc ? rc : refuse(profile, "credential_process", err);
+	return rc ? rc : refuse_setting(profile, "credential_process", err);
 }
 
 static int of_profile(struct dcp_credentials *out, struct dcp_err *err)

@@ -55,7 +55,7 @@ static const char *const functions[] = {
 static bool is_loaded;
 
 /* Try the library built with OpenSSL before the one built with GnuTLS. */
-static void load(void)
+static void load_library(void)
 {
 	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
 	char why[128];
@@ -70,7 +70,7 @@ static bool is_there(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, load_library);
 	return is_loaded;
 }
 
@@ -215,7 +215,7 @@ static bool add_heads(struct dcp_transfer *one)
 	return add_head(one, "Accept-Encoding: identity") && add_head(one, "Expect:");
 }
 
-static void set(struct dcp_transfer *one)
+static void set_options(struct dcp_transfer *one)
 {
 	const struct dcp_transfer_opts *o = &one->o;
 	CURL *e = one->easy;
@@ -279,7 +279,7 @@ int dcp_transfers_add(struct dcp_transfers *t, const struct dcp_transfer_opts *o
 		free_one(one);
 		return -ENOMEM;
 	}
-	set(one);
+	set_options(one);
 	if (lib.curl_multi_add_handle(t->multi, one->easy) != CURLM_OK) {
 		free_one(one);
 		return -ENOMEM;
@@ -318,7 +318,7 @@ static bool is_final(CURLcode code)
 	}
 }
 
-static void end(struct dcp_transfer *one, CURLcode code, struct dcp_transfer_end *out)
+static void describe_end(struct dcp_transfer *one, CURLcode code, struct dcp_transfer_end *out)
 {
 	*out = (struct dcp_transfer_end){
 		.ctx = one->o.ctx,
@@ -350,7 +350,8 @@ size_t dcp_transfers_run(struct dcp_transfers *t, int ms, struct dcp_transfer_en
 		if (m->msg != CURLMSG_DONE)
 			continue;
 		lib.curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &one);
-		end((struct dcp_transfer *)(void *)one, m->data.result, &ends[ended++]);
+		describe_end((struct dcp_transfer *)(void *)one, m->data.result,
+			     &ends[ended++]);
 	}
 	if (!ended && ms > 0)
 		lib.curl_multi_poll(t->multi, NULL, 0, ms, NULL);

@@ -93,13 +93,13 @@ void dcp_disk_never(void)
 
 /* ---- room; the lock is held ---- */
 
-static uint64_t step(void)
+static uint64_t get_step(void)
 {
 	return DCP_MAX(DCP_MIN(all.most / STEPS, (uint64_t)STEP_MAX), (uint64_t)BLOCK);
 }
 
 /* Bytes that may be written before too little of the file system is free. */
-static uint64_t spare(void)
+static uint64_t count_spare(void)
 {
 	struct statvfs fs;
 	uint64_t keep;
@@ -110,10 +110,10 @@ static uint64_t spare(void)
 	return fs.f_bavail > keep ? (fs.f_bavail - keep) * fs.f_frsize : 0;
 }
 
-static void look(void)
+static void survey_cache(void)
 {
 	struct dcp_trim how = { .ext = DCP_CACHE_BLOCKS_EXT,
-				.most = all.most - DCP_MIN(all.most, step()),
+				.most = all.most - DCP_MIN(all.most, get_step()),
 				.days = DCP_CACHE_DAYS,
 				.sparse = true };
 	struct dcp_trimmed out = { 0 };
@@ -121,11 +121,11 @@ static void look(void)
 
 	dcp_cache_mkdirs(all.dir);
 	dcp_cache_trim(all.dir, &how, &out);
-	left = spare();
-	if (left < step()) {
-		how.most = out.bytes - DCP_MIN(out.bytes, step() - left);
+	left = count_spare();
+	if (left < get_step()) {
+		how.most = out.bytes - DCP_MIN(out.bytes, get_step() - left);
 		dcp_cache_trim(all.dir, &how, &out);
-		left = spare();
+		left = count_spare();
 	}
 	all.used = out.bytes;
 	all.since = 0;
@@ -133,7 +133,7 @@ static void look(void)
 	all.looked = true;
 }
 
-static bool fits(size_t n)
+static bool has_room(size_t n)
 {
 	return all.looked && all.used + all.since + n <= all.limit;
 }
@@ -146,9 +146,9 @@ static bool take_room(size_t n)
 
 	pthread_mutex_lock(&all.lock);
 	if (all.dir && now >= all.full_ms) {
-		if (!fits(n) || all.since + n > step())
-			look();
-		ok = fits(n);
+		if (!has_room(n) || all.since + n > get_step())
+			survey_cache();
+		ok = has_room(n);
 		if (ok)
 			all.since += n;
 		else
@@ -353,8 +353,8 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
  * @block too, and replace them. If it touches none and all places are taken, it replaces the
  * shortest part.
  */
-static void join(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
-		 struct part *part, char *block)
+static void join_parts(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
+		       struct part *part, char *block)
 {
 	dcp_auto_free char *old = NULL;
 	size_t place = 0;
@@ -400,7 +400,7 @@ static bool write_part(const struct dcp_disk *d, uint64_t number, struct part pa
 
 	lock_record(d, number, F_WRLCK);
 	read_parts(d, number, is);
-	join(d, number, is, &part, block);
+	join_parts(d, number, is, &part, block);
 	for (size_t i = 0; i < PARTS; i++) {
 		dcp_store_le32(r + i * PART, is[i].lo);
 		dcp_store_le32(r + i * PART + 4, is[i].hi);

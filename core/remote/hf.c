@@ -62,8 +62,8 @@ static char *token_of(void)
 		   : read_token(dcp_http_configured()->home, ".cache/huggingface/token");
 }
 
-static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
-		struct dcp_err *err)
+static int add_token(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
+		     struct dcp_err *err)
 {
 	dcp_auto_free char *token = token_of();
 	int rc = token && *token ? dcp_buf_printf(heads, "Authorization: Bearer %s\n", token)
@@ -77,7 +77,7 @@ static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *
 static int head_of_list(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
 			struct dcp_err *err)
 {
-	return head(ctx, h, heads, err);
+	return add_token(ctx, h, heads, err);
 }
 
 static int get_json(struct dcp_remote *r, const char *url, struct dcp_json **root, char **next,
@@ -111,7 +111,7 @@ static bool is_commit(const char *s)
 }
 
 /* Find the commit that the revision is now. */
-static int resolve(struct dcp_remote *r, struct dcp_err *err)
+static int resolve_revision(struct dcp_remote *r, struct dcp_err *err)
 {
 	struct hub *hub = own_of(r);
 	dcp_auto_json struct dcp_json *root = NULL;
@@ -160,11 +160,11 @@ static int add_entries(struct dcp_listing *l, const struct dcp_json *root)
 }
 
 /* List the whole model, whatever prefix was requested. */
-static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_model(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	struct hub *hub = own_of(r);
 	dcp_auto_free char *next = NULL;
-	int rc = resolve(r, err);
+	int rc = resolve_revision(r, err);
 
 	if (rc == 0 && asprintf(&next, "%s/api/models/%s/tree/%s?recursive=true", hub->endpoint,
 				hub->model, hub->commit) < 0)
@@ -184,9 +184,9 @@ static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err
 	return rc;
 }
 
-static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_file(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
-	int rc = list(r, l, err);
+	int rc = list_model(r, l, err);
 
 	for (size_t i = 0; rc == 0 && i < DCP_NITEMS(l->items, struct dcp_item); i++)
 		if (!*dcp_listing_at(l, i)->name) {
@@ -199,7 +199,7 @@ static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 	return rc ? rc : -ENOENT;
 }
 
-static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
+static int make_url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 {
 	struct hub *hub = own_of(r);
 
@@ -211,7 +211,7 @@ static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 	return dcp_buf_error(out);
 }
 
-static void about(struct dcp_remote *r, struct dcp_buf *out)
+static void describe_hub(struct dcp_remote *r, struct dcp_buf *out)
 {
 	dcp_auto_free char *token = token_of();
 	struct hub *hub = own_of(r);
@@ -227,13 +227,13 @@ static void about(struct dcp_remote *r, struct dcp_buf *out)
 
 static const struct dcp_remote_ops hf_ops = { .row = &dcp_origin_hf,
 					      .pinned = true,
-					      .list = list,
-					      .one = one,
-					      .url = url,
-					      .head = head,
-					      .about = about };
+					      .list = list_model,
+					      .one = list_file,
+					      .url = make_url,
+					      .head = add_token,
+					      .about = describe_hub };
 
-static int make(struct dcp_remote *r, struct dcp_err *err)
+static int make_hub(struct dcp_remote *r, struct dcp_err *err)
 {
 	const char *endpoint = dcp_http_env("HF_ENDPOINT") ?: "https://huggingface.co";
 	const char *model = r->base + 5, *at = strchr(model, '@');
@@ -257,7 +257,7 @@ static int make(struct dcp_remote *r, struct dcp_err *err)
 }
 
 /* hf://org/model@revision/inside */
-static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+static int find_site(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	const char *org = source + 5;
 	size_t norg = strcspn(org, "/@"), n;
@@ -286,10 +286,10 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 		return 0;
 	if (asprintf(&base, "hf://%.*s/", (int)(model + n - org), org) < 0)
 		return dcp_err_say(err, -ENOMEM);
-	rc = dcp_remote_find(&hf_ops, base, make, &r, err);
+	rc = dcp_remote_find(&hf_ops, base, make_hub, &r, err);
 	return rc < 0 ? rc : dcp_site_remote(r, source, inside, out, only, err);
 }
 
 const struct dcp_origin dcp_origin_hf = {
-	.name = "Hugging Face Hub", .scheme = "hf://", .find = find, DCP_REMOTE_ROW
+	.name = "Hugging Face Hub", .scheme = "hf://", .find = find_site, DCP_REMOTE_ROW
 };

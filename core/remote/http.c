@@ -118,8 +118,8 @@ static const char *url_of(const struct job *j)
 }
 
 /* Record why @j failed, with its URL without the query. Returns @rc. */
-static int because(struct job *j, int rc, const char *fmt, ...) DCP_PRINTF(3, 4);
-static int because(struct job *j, int rc, const char *fmt, ...)
+static int say_why(struct job *j, int rc, const char *fmt, ...) DCP_PRINTF(3, 4);
+static int say_why(struct job *j, int rc, const char *fmt, ...)
 {
 	struct dcp_http *r = j->r;
 	char text[280];
@@ -220,25 +220,25 @@ static int check_range(struct job *j)
 	const char *range = dcp_http_header(r, "content-range", &n);
 
 	if (range && header_number(r, "content-length", &length) && length != r->n - j->got)
-		return because(j, -EIO, "%llu bytes came as a part of %llu",
+		return say_why(j, -EIO, "%llu bytes came as a part of %llu",
 			       (unsigned long long)length, (unsigned long long)(r->n - j->got));
 	if (range)
 		return range_is_asked(j)
 			       ? 0
-			       : because(j, -EIO,
+			       : say_why(j, -EIO,
 					 "it answered bytes %llu to %llu with \"%.*s\"",
 					 (unsigned long long)(r->off + j->got),
 					 (unsigned long long)(r->off + r->n - 1),
 					 (int)DCP_MIN(n, 60u), range);
 	if (r->status != 200)
-		return because(j, -EIO, "HTTP %ld without a Content-Range", r->status);
+		return say_why(j, -EIO, "HTTP %ld without a Content-Range", r->status);
 	if (!header_number(r, "content-length", &length))
 		length = r->size;
 	if (length != r->size)
-		return because(j, -ESTALE, "it has %llu bytes, and had %llu",
+		return say_why(j, -ESTALE, "it has %llu bytes, and had %llu",
 			       (unsigned long long)length, (unsigned long long)r->size);
 	if (r->n != r->size && r->size > MAX_WHOLE)
-		return because(j, -ENOTSUP,
+		return say_why(j, -ENOTSUP,
 			       "the server sends the whole file where a part is asked "
 			       "(no byte ranges); download it first");
 	j->skip = r->off + j->got;
@@ -254,16 +254,16 @@ static int check_answer(struct job *j)
 	j->checked = true;
 	if (dcp_http_header(r, "content-encoding", &n) &&
 	    !header_is(r, "content-encoding", "identity"))
-		return because(j, -ENOTSUP, "it is sent compressed (Content-Encoding)");
+		return say_why(j, -ENOTSUP, "it is sent compressed (Content-Encoding)");
 	if ((r->match && header_differs(r, "etag", r->match)) ||
 	    header_differs(r, "last-modified", r->since))
-		return because(j, -ESTALE, "it changed since it was listed");
+		return say_why(j, -ESTALE, "it changed since it was listed");
 	if (r->n != DCP_HTTP_ALL)
 		return check_range(j);
 	if (r->status == 206)
-		return because(j, -EIO, "a part came where all was asked");
+		return say_why(j, -EIO, "a part came where all was asked");
 	if (header_number(r, "content-length", &length) && length > r->size)
-		return because(j, -E2BIG, "%llu bytes; the limit is %llu",
+		return say_why(j, -E2BIG, "%llu bytes; the limit is %llu",
 			       (unsigned long long)length, (unsigned long long)r->size);
 	return 0;
 }
@@ -301,12 +301,12 @@ static bool on_bytes(void *ctx, const char *p, size_t n)
 	left = (r->n == DCP_HTTP_ALL ? r->size : r->n) - j->got;
 	if (n > left) {
 		if (r->n == DCP_HTTP_ALL) {
-			j->rc = because(j, -E2BIG, "more than %llu bytes",
+			j->rc = say_why(j, -E2BIG, "more than %llu bytes",
 					(unsigned long long)r->size);
 			return false;
 		}
 		if (r->status == 206) {
-			j->rc = because(j, -EIO, "more bytes came than its Content-Range says");
+			j->rc = say_why(j, -EIO, "more bytes came than its Content-Range says");
 			begin_again(j);
 			return false;
 		}
@@ -370,7 +370,7 @@ static char *logins_for(const struct job *j)
 	return home && asprintf(&path, "%s/.netrc", home) >= 0 ? path : NULL;
 }
 
-static int start(struct job *j, struct dcp_transfers *t)
+static int start_transfer(struct job *j, struct dcp_transfers *t)
 {
 	dcp_auto_buf struct dcp_buf heads = DCP_BUF_INIT;
 	dcp_auto_free char *logins = logins_for(j);
@@ -397,7 +397,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 	int rc = add_heads(j, &heads, &err);
 
 	if (rc < 0)
-		return because(j, rc, "%.270s", err.msg[0] ? err.msg : strerror(-rc));
+		return say_why(j, rc, "%.270s", err.msg[0] ? err.msg : strerror(-rc));
 	o.heads = heads.p ? heads.p : "";
 	dcp_buf_reset(&r->heads);
 	r->status = 0;
@@ -415,7 +415,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 	return rc;
 }
 
-static void stop(struct job *j, struct dcp_transfers *t)
+static void stop_transfer(struct job *j, struct dcp_transfers *t)
 {
 	if (j->transfer) {
 		dcp_transfers_remove(t, j->transfer);
@@ -438,7 +438,7 @@ static int64_t pause_ms(const struct job *j)
 }
 
 /* Schedule another try after a pause. 0, or @rc if there is no other try. */
-static int again(struct job *j, int rc, bool found)
+static int schedule_try(struct job *j, int rc, bool found)
 {
 	int64_t timeout = 1000 * (int64_t)(dcp_http_configured()->timeout_s ?: 60);
 	int64_t now = dcp_now_ms(), due = now + pause_ms(j);
@@ -496,7 +496,7 @@ static bool leave_led(struct job *j)
 	return true;
 }
 
-static int refuse(struct job *j)
+static int judge_refusal(struct job *j)
 {
 	struct dcp_http *r = j->r;
 	char text[180];
@@ -506,14 +506,14 @@ static int refuse(struct job *j)
 		(r->status >= 500 && r->status != 501 && r->status != 505 && r->status != 507);
 
 	read_refusal(r, text, sizeof(text));
-	because(j, rc, "HTTP %ld%s%s%s", r->status, r->status == 412 ? " (it changed)" : "",
+	say_why(j, rc, "HTTP %ld%s%s%s", r->status, r->status == 412 ? " (it changed)" : "",
 		text,
 		r->status == 401 && r->login ? " (names and passwords are taken from ~/.netrc)"
 					     : "");
 	if (r->nbody) /* the time to send the body does not count as waiting for an answer */
 		j->last_ms += dcp_now_ms() - j->began_ms;
 	if (passes)
-		return again(j, rc, true);
+		return schedule_try(j, rc, true);
 	if (leave_led(j))
 		return 0;
 	if (!j->asked_again && r->refused && r->refused(r->ctx, r)) {
@@ -525,14 +525,14 @@ static int refuse(struct job *j)
 }
 
 /* Follow a redirect. */
-static int follow(struct job *j)
+static int follow_redirect(struct job *j)
 {
 	dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;
 	size_t n = 0, host;
 	const char *at = dcp_http_header(j->r, "location", &n), *from = url_of(j);
 
 	if (!at || !n || ++j->hops > MAX_HOPS)
-		return because(j, -EIO, "HTTP %ld leads %s", j->r->status,
+		return say_why(j, -EIO, "HTTP %ld leads %s", j->r->status,
 			       at ? "in circles" : "nowhere");
 	if (*at == '/' && (n < 2 || at[1] != '/')) { /* on the same host */
 		host = (size_t)(strstr(from, "://") - from) + 3;
@@ -543,7 +543,7 @@ static int follow(struct job *j)
 		return -ENOMEM;
 	if (strncasecmp(to.p, "https://", 8) != 0 &&
 	    (strncasecmp(to.p, "http://", 7) != 0 || strncasecmp(from, "https:", 6) == 0))
-		return because(j, -EACCES, "it leads to %.60s, which is not followed", to.p);
+		return say_why(j, -EACCES, "it leads to %.60s, which is not followed", to.p);
 	free(j->url);
 	j->url = dcp_buf_take(&to);
 	j->led = false;
@@ -553,7 +553,7 @@ static int follow(struct job *j)
 }
 
 /* Judge the end of a try: 0 with j->ended set: done; 0: it is tried again; or a negative errno. */
-static int judge(struct job *j, const struct dcp_transfer_end *e)
+static int judge_try(struct job *j, const struct dcp_transfer_end *e)
 {
 	struct dcp_http *r = j->r;
 	int rc = j->rc;
@@ -563,24 +563,24 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 	if (rc == 0 && e->ok && r->status / 100 == 2 && !j->checked)
 		rc = check_answer(j); /* the body is empty */
 	if (rc == -EIO)
-		return again(j, rc, true);
+		return schedule_try(j, rc, true);
 	if (rc < 0)
 		return rc;
 	if (!e->ok && !j->enough) {
-		rc = because(j, e->found ? -EIO : -EHOSTUNREACH, "%s", e->why);
+		rc = say_why(j, e->found ? -EIO : -EHOSTUNREACH, "%s", e->why);
 		if (!e->found && leave_led(j))
 			return 0;
-		return e->passes ? again(j, rc, e->found) : rc;
+		return e->passes ? schedule_try(j, rc, e->found) : rc;
 	}
 	if (r->status / 100 == 3 && !r->direct && r->status != 304)
-		return follow(j);
+		return follow_redirect(j);
 	if (r->status / 100 != 2 && !(r->direct && r->status / 100 == 3))
-		return refuse(j);
+		return judge_refusal(j);
 	if (r->n != DCP_HTTP_ALL && j->got < r->n) {
-		because(j, -EIO, "the answer ended after %llu of %llu bytes",
+		say_why(j, -EIO, "the answer ended after %llu of %llu bytes",
 			(unsigned long long)j->got, (unsigned long long)r->n);
 		begin_again(j);
-		return again(j, -EIO, true);
+		return schedule_try(j, -EIO, true);
 	}
 	j->ended = true;
 	return 0;
@@ -588,7 +588,7 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 
 /* ---- the batch ---- */
 
-static unsigned limit(void)
+static unsigned get_limit(void)
 {
 	return dcp_http_configured()->parallel ?: 64;
 }
@@ -612,9 +612,9 @@ static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *
 			*wait_ms = DCP_MIN(*wait_ms, j[i].due_ms - now);
 			continue;
 		}
-		if (flying && all.flying >= limit())
+		if (flying && all.flying >= get_limit())
 			break;
-		rc = start(&j[i], t);
+		rc = start_transfer(&j[i], t);
 		j[i].r->rc = rc;
 		flying++;
 		j[i].ended = rc < 0;
@@ -624,7 +624,7 @@ static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *
 	return rc;
 }
 
-static int run(struct job *j, size_t n, struct dcp_transfers *t)
+static int run_jobs(struct job *j, size_t n, struct dcp_transfers *t)
 {
 	size_t left = n;
 	int rc = 0;
@@ -640,9 +640,9 @@ static int run(struct job *j, size_t n, struct dcp_transfers *t)
 		ended = rc < 0 ? 0 : dcp_transfers_run(t, (int)wait_ms, ends, ENDS);
 		for (size_t i = 0; i < ended; i++) {
 			struct job *one = ends[i].ctx;
-			int got = judge(one, &ends[i]);
+			int got = judge_try(one, &ends[i]);
 
-			stop(one, t);
+			stop_transfer(one, t);
 			one->r->rc = got;
 			one->ended |= got < 0;
 			if (got < 0 && !one->r->may_fail && rc == 0)
@@ -653,7 +653,7 @@ static int run(struct job *j, size_t n, struct dcp_transfers *t)
 			left += !j[i].ended;
 	}
 	for (size_t i = 0; i < n; i++) {
-		stop(&j[i], t);
+		stop_transfer(&j[i], t);
 		if (!j[i].ended)
 			j[i].r->rc = -ECANCELED; /* what it took is not all, and may be wrong */
 		free(j[i].r->leads);
@@ -678,7 +678,7 @@ int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err)
 		jobs[i].led = jobs[i].url;
 	}
 	if (rc == 0) {
-		rc = run(jobs, n, t);
+		rc = run_jobs(jobs, n, t);
 		give_transfers(t);
 		for (size_t i = 0; i < n && rc < 0; i++)
 			if (r[i].rc == rc && !r[i].may_fail && r[i].why[0]) {

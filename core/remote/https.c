@@ -18,7 +18,7 @@
 
 enum { MOST_PAGE = 16 << 20 };
 
-static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
+static int make_url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 {
 	dcp_buf_str(out, r->base);
 	dcp_url_encode(out, name, strlen(name), true);
@@ -61,7 +61,7 @@ static int ask_each(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err 
 			h[i].url = NULL;
 			continue;
 		}
-		rc = url(r, l->prefix, &urls[i]);
+		rc = make_url(r, l->prefix, &urls[i]);
 		dcp_url_encode(&urls[i], items[i].name, len, true);
 		rc = rc ?: dcp_buf_error(&urls[i]);
 		h[i].url = urls[i].p;
@@ -95,7 +95,7 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 {
 	dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;
 	struct dcp_http h = { .login = true };
-	int rc = url(r, prefix, &to);
+	int rc = make_url(r, prefix, &to);
 
 	dcp_buf_str(&to, name);
 	h.url = to.p;
@@ -135,7 +135,7 @@ static int add_hidden(struct dcp_listing *l)
 	return rc;
 }
 
-static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_dir(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, path = DCP_BUF_INIT;
 	int rc = get_page(r, l->prefix, "", &text, err);
@@ -160,7 +160,7 @@ static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err
 	return rc < 0 ? rc : ask_each(r, l, err);
 }
 
-static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_file(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	int rc = dcp_listing_add(l, &(struct dcp_item){ .name = "" }, 0);
 
@@ -168,15 +168,19 @@ static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 	return rc == 0 && !l->items.n ? -ENOENT : rc;
 }
 
-static const struct dcp_remote_ops https_ops = {
-	.row = &dcp_origin_https, .list = list, .one = one, .url = url, .login = true
-};
-static const struct dcp_remote_ops http_ops = {
-	.row = &dcp_origin_http, .list = list, .one = one, .url = url, .login = true
-};
+static const struct dcp_remote_ops https_ops = { .row = &dcp_origin_https,
+						 .list = list_dir,
+						 .one = list_file,
+						 .url = make_url,
+						 .login = true };
+static const struct dcp_remote_ops http_ops = { .row = &dcp_origin_http,
+						.list = list_dir,
+						.one = list_file,
+						.url = make_url,
+						.login = true };
 
-static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp_site *out,
-		char **only, struct dcp_err *err)
+static int find_site(const char *source, const struct dcp_remote_ops *ops, struct dcp_site *out,
+		     char **only, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	dcp_auto_free char *base = NULL;
@@ -212,12 +216,12 @@ static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp
 static int find_https(const char *source, struct dcp_site *out, char **only,
 		      struct dcp_err *err)
 {
-	return find(source, &https_ops, out, only, err);
+	return find_site(source, &https_ops, out, only, err);
 }
 
 static int find_http(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
-	return find(source, &http_ops, out, only, err);
+	return find_site(source, &http_ops, out, only, err);
 }
 
 const struct dcp_origin dcp_origin_https = {

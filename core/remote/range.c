@@ -23,7 +23,7 @@ struct led {
 	int64_t until_s;
 };
 
-static struct led *find(struct dcp_remote *r, const char *name)
+static struct led *find_led(struct dcp_remote *r, const char *name)
 {
 	struct led *l = DCP_ITEMS(r->led, struct led);
 
@@ -39,7 +39,7 @@ char *dcp_led_find(struct dcp_remote *r, const char *name)
 	char *url;
 
 	pthread_mutex_lock(&r->lock);
-	l = find(r, name);
+	l = find_led(r, name);
 	url = l && time(NULL) < l->until_s - EARLY_S ? strdup(l->url) : NULL;
 	pthread_mutex_unlock(&r->lock);
 	return url;
@@ -55,7 +55,7 @@ void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url)
 	new.name = strdup(name);
 	new.url = strdup(url);
 	pthread_mutex_lock(&r->lock);
-	l = find(r, name);
+	l = find_led(r, name);
 	if (!l && DCP_NITEMS(r->led, struct led) == MOST)
 		l = DCP_ITEMS(r->led, struct led) + (size_t)until_s % MOST;
 	if (new.name &&new.url && l) {
@@ -85,7 +85,8 @@ struct piece {
 	uint64_t from, to;
 };
 
-static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, struct dcp_err *err)
+static int add_range_headers(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
+			     struct dcp_err *err)
 {
 	const struct piece *p = ctx;
 	struct dcp_remote *r = p->o->remote;
@@ -93,7 +94,7 @@ static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, stru
 	return r->ops->head ? r->ops->head(r, h, heads, err) : 0;
 }
 
-static bool refused(void *ctx, const struct dcp_http *h)
+static bool is_refused(void *ctx, const struct dcp_http *h)
 {
 	const struct piece *p = ctx;
 	struct dcp_remote *r = p->o->remote;
@@ -111,7 +112,7 @@ static void keep_block(struct piece *p)
 	p->from = p->to;
 }
 
-static void keep(struct piece *p, uint64_t at, const char *bytes, size_t n)
+static void keep_bytes(struct piece *p, uint64_t at, const char *bytes, size_t n)
 {
 	if (!p->block) {
 		p->block = malloc(BLOCK);
@@ -141,12 +142,12 @@ static void end_piece(struct piece *p)
 	p->block = NULL;
 }
 
-static int take(void *ctx, uint64_t at, const char *bytes, size_t n)
+static int take_bytes(void *ctx, uint64_t at, const char *bytes, size_t n)
 {
 	struct piece *p = ctx;
 
 	if (p->disk) {
-		keep(p, at, bytes, n);
+		keep_bytes(p, at, bytes, n);
 		if (at + n == p->off + p->n)
 			end_piece(p);
 	}
@@ -166,8 +167,8 @@ static int add_piece(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 }
 
 /* Pass on cached bytes of @range, and add requests for the rest. */
-static int split(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
-		 struct dcp_range *range, char *block)
+static int split_range(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
+		       struct dcp_range *range, char *block)
 {
 	uint64_t at = range->off, end = at + range->n, missing = at;
 	int rc = 0;
@@ -195,7 +196,7 @@ static int split_all(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = block ? split(pieces, o, disk, &ranges[i], block)
+		rc = block ? split_range(pieces, o, disk, &ranges[i], block)
 			   : add_piece(pieces, o, disk, &ranges[i], ranges[i].off,
 				       ranges[i].off + ranges[i].n);
 	free(block);
@@ -205,7 +206,7 @@ static int split_all(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 /* ---- requests ---- */
 
 /* The code for readers, who get no text. */
-static int told(int rc)
+static int simplify_code(int rc)
 {
 	switch (rc) {
 	case -ENOENT: /* the file existed when it was listed */
@@ -231,8 +232,8 @@ static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t
 	while (i < n && (r[i].rc != rc || !r[i].why[0]))
 		i++;
 	pthread_mutex_lock(&o->remote->lock);
-	snprintf(o->why, sizeof(o->why), "%s", i < n ? r[i].why : strerror(-told(rc)));
-	dcp_err_note(told(rc), o->why);
+	snprintf(o->why, sizeof(o->why), "%s", i < n ? r[i].why : strerror(-simplify_code(rc)));
+	dcp_err_note(simplify_code(rc), o->why);
 	pthread_mutex_unlock(&o->remote->lock);
 }
 
@@ -261,7 +262,7 @@ static int run_led(struct dcp_remote_file *o, struct dcp_http *r, size_t n)
 	return rc;
 }
 
-static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
+static int request_pieces(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 {
 	struct dcp_http *r = calloc(n ? n : 1, sizeof(*r));
 	int rc;
@@ -270,9 +271,9 @@ static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		r[i] = (struct dcp_http){ .url = o->url,
-					  .head = head,
-					  .refused = refused,
-					  .take = take,
+					  .head = add_range_headers,
+					  .refused = is_refused,
+					  .take = take_bytes,
 					  .ctx = &pieces[i],
 					  .off = pieces[i].off,
 					  .n = pieces[i].n,
@@ -311,9 +312,10 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 		dcp_disk_refuse(DCP_ITEMS(pieces, struct piece)[i].n);
 	}
 	if (rc == 0)
-		rc = ask(o, DCP_ITEMS(pieces, struct piece), DCP_NITEMS(pieces, struct piece));
+		rc = request_pieces(o, DCP_ITEMS(pieces, struct piece),
+				    DCP_NITEMS(pieces, struct piece));
 	dcp_disk_close(&disk);
-	rc = told(rc);
+	rc = simplify_code(rc);
 	if (rc == -ESTALE) {
 		o->changed = true;
 		dcp_remote_distrust(o->remote);

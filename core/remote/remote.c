@@ -44,7 +44,7 @@ void dcp_listing_free(struct dcp_listing *l)
 	free(l);
 }
 
-static size_t count(const struct dcp_listing *l)
+static size_t count_items(const struct dcp_listing *l)
 {
 	return DCP_NITEMS(l->items, struct dcp_item);
 }
@@ -56,7 +56,7 @@ int dcp_listing_add(struct dcp_listing *l, const struct dcp_item *item, size_t n
 
 	if (!l->single && !dcp_url_safe_name(item->name, plain))
 		return 0;
-	if (count(l) == DCP_LISTING_MAX)
+	if (count_items(l) == DCP_LISTING_MAX)
 		return -E2BIG;
 	mine.name = dcp_arena_strndup(&l->arena, item->name, n);
 	mine.tag = item->tag ? dcp_arena_strdup(&l->arena, item->tag) : NULL;
@@ -69,7 +69,7 @@ int dcp_listing_add(struct dcp_listing *l, const struct dcp_item *item, size_t n
 void dcp_listing_settle(struct dcp_listing *l)
 {
 	struct dcp_item *items = DCP_ITEMS(l->items, struct dcp_item);
-	size_t n = count(l), kept = 0;
+	size_t n = count_items(l), kept = 0;
 
 	DCP_SORT(items, n, dcp_by_text);
 	for (size_t i = 0; i < n; i++)
@@ -81,7 +81,7 @@ void dcp_listing_settle(struct dcp_listing *l)
 
 size_t dcp_listing_below(const struct dcp_listing *l, const char *within, size_t *at)
 {
-	size_t n = count(l), len = strlen(within), end;
+	size_t n = count_items(l), len = strlen(within), end;
 
 	DCP_BISECT(*at, 0, n, strcmp(dcp_listing_at(l, *at)->name, within) < 0);
 	DCP_BISECT(end, *at, n, strncmp(dcp_listing_at(l, end)->name, within, len) <= 0);
@@ -90,7 +90,8 @@ size_t dcp_listing_below(const struct dcp_listing *l, const char *within, size_t
 
 const struct dcp_item *dcp_listing_find(const struct dcp_listing *l, const char *name)
 {
-	return DCP_FIND(&name, DCP_ITEMS(l->items, struct dcp_item), count(l), dcp_by_text);
+	return DCP_FIND(&name, DCP_ITEMS(l->items, struct dcp_item), count_items(l),
+			dcp_by_text);
 }
 
 /* ---- times ---- */
@@ -313,7 +314,7 @@ static struct dcp_listing **lists_of(const struct dcp_remote *r)
 }
 
 /* Does @l show the directory @prefix? */
-static bool shows(const struct dcp_listing *l, const char *prefix, bool single)
+static bool shows_dir(const struct dcp_listing *l, const char *prefix, bool single)
 {
 	size_t n = strlen(l->prefix);
 
@@ -322,7 +323,7 @@ static bool shows(const struct dcp_listing *l, const char *prefix, bool single)
 	return l->deep ? strncmp(prefix, l->prefix, n) == 0 : strcmp(prefix, l->prefix) == 0;
 }
 
-static void drop(struct dcp_listing *l)
+static void drop_listing(struct dcp_listing *l)
 {
 	if (l && --l->refs == 0)
 		dcp_listing_free(l);
@@ -340,7 +341,7 @@ static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, b
 	for (size_t i = 0; i < DCP_NITEMS(r->listings, struct dcp_listing *); i++) {
 		struct dcp_listing *l = lists_of(r)[i];
 
-		if (ms < l->until_ms && shows(l, prefix, single) &&
+		if (ms < l->until_ms && shows_dir(l, prefix, single) &&
 		    (!found || l->made_ms > found->made_ms))
 			found = l;
 	}
@@ -350,7 +351,7 @@ static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, b
 }
 
 /* Keep @l in place of older lists of the same prefix. */
-static int keep(struct dcp_remote *r, struct dcp_listing *l)
+static int keep_listing(struct dcp_remote *r, struct dcp_listing *l)
 {
 	size_t n = DCP_NITEMS(r->listings, struct dcp_listing *), kept = 0;
 	struct dcp_listing **list = lists_of(r);
@@ -358,7 +359,7 @@ static int keep(struct dcp_remote *r, struct dcp_listing *l)
 	for (size_t i = 0; i < n; i++)
 		if ((strcmp(list[i]->prefix, l->prefix) == 0 && list[i]->single == l->single) ||
 		    (i == 0 && n >= MOST_LISTS))
-			drop(list[i]);
+			drop_listing(list[i]);
 		else
 			list[kept++] = list[i];
 	r->listings.n = kept * sizeof(l);
@@ -368,8 +369,8 @@ static int keep(struct dcp_remote *r, struct dcp_listing *l)
 	return 0;
 }
 
-static int ask(struct dcp_remote *r, const char *prefix, bool single, struct dcp_listing **out,
-	       struct dcp_err *err)
+static int request_listing(struct dcp_remote *r, const char *prefix, bool single,
+			   struct dcp_listing **out, struct dcp_err *err)
 {
 	struct dcp_listing *l = dcp_listing_new(prefix);
 	int64_t began = dcp_now_ms(), took;
@@ -390,7 +391,7 @@ static int ask(struct dcp_remote *r, const char *prefix, bool single, struct dcp
 					   (int64_t)FRESH_MOST_MS);
 	pthread_mutex_lock(&r->lock);
 	if (rc == 0)
-		rc = keep(r, l);
+		rc = keep_listing(r, l);
 	pthread_mutex_unlock(&r->lock);
 	if (rc == 0)
 		*out = l;
@@ -408,7 +409,7 @@ int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool 
 	*out = find_list(r, prefix, single, fresh ? dcp_now_ms() : 0);
 	pthread_mutex_unlock(&r->lock);
 	if (!*out)
-		rc = ask(r, prefix, single, out, err);
+		rc = request_listing(r, prefix, single, out, err);
 	if (rc == 0)
 		*within = prefix + strlen((*out)->prefix);
 	return rc;
@@ -419,7 +420,7 @@ void dcp_remote_give(struct dcp_remote *r, struct dcp_listing *l)
 	if (!l)
 		return;
 	pthread_mutex_lock(&r->lock);
-	drop(l);
+	drop_listing(l);
 	pthread_mutex_unlock(&r->lock);
 }
 
@@ -427,7 +428,7 @@ void dcp_remote_distrust(struct dcp_remote *r)
 {
 	pthread_mutex_lock(&r->lock);
 	for (size_t i = 0; i < DCP_NITEMS(r->listings, struct dcp_listing *); i++)
-		drop(lists_of(r)[i]);
+		drop_listing(lists_of(r)[i]);
 	r->listings.n = 0;
 	pthread_mutex_unlock(&r->lock);
 }

@@ -69,7 +69,7 @@ static void add_bucket(const struct s3 *s, struct dcp_buf *out)
 			       dcp_amazon_domain(s->region), s->bucket);
 }
 
-static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
+static int make_url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 {
 	struct s3 *s = own_of(r);
 
@@ -80,8 +80,8 @@ static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 	return dcp_buf_error(out);
 }
 
-static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
-		struct dcp_err *err)
+static int add_signature(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
+			 struct dcp_err *err)
 {
 	struct s3 *s = own_of(r);
 	int rc;
@@ -95,7 +95,7 @@ static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *
 	return rc;
 }
 
-static bool refused(struct dcp_remote *r, const struct dcp_http *h)
+static bool note_refusal(struct dcp_remote *r, const struct dcp_http *h)
 {
 	static const char *const old[] = { "<Code>ExpiredToken", "<Code>TokenRefreshRequired",
 					   "<Code>InvalidToken", "<Code>RequestExpired" };
@@ -216,7 +216,7 @@ static int on_element(void *ctx, const char *path, const char *text, size_t n)
  * Read the region of the bucket from an answer that says the request went to the wrong region.
  * True: the region differs from the one that was tried.
  */
-static bool moved(struct s3 *s, const struct dcp_http *h)
+static bool read_region(struct s3 *s, const struct dcp_http *h)
 {
 	dcp_auto_free char *region = dcp_http_header_copy(h, "x-amz-bucket-region");
 	bool other;
@@ -237,12 +237,12 @@ static bool moved(struct s3 *s, const struct dcp_http *h)
 static int head_of_list(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
 			struct dcp_err *err)
 {
-	return head(ctx, h, heads, err);
+	return add_signature(ctx, h, heads, err);
 }
 
 static bool list_refused(void *ctx, const struct dcp_http *h)
 {
-	return refused(ctx, h);
+	return note_refusal(ctx, h);
 }
 
 static int get_page(struct dcp_remote *r, const struct page *p, const char *delimiter,
@@ -282,7 +282,7 @@ static int get_page(struct dcp_remote *r, const struct page *p, const char *deli
 			rc = dcp_fail(err, -EIO,
 				      "%s: the bucket is in another region; set AWS_REGION",
 				      r->base);
-		i += rc == 0 || !moved(s, &h);
+		i += rc == 0 || !read_region(s, &h);
 		dcp_http_finish(&h);
 	}
 	return rc == -ENOENT ? dcp_fail(err, -ENXIO, "%s: no such bucket", r->base) : rc;
@@ -319,7 +319,7 @@ static int list_pages(struct dcp_remote *r, struct dcp_listing *l, const char *d
 	return rc;
 }
 
-static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_objects(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	int rc = list_pages(r, l, "", 1000, err);
 
@@ -332,14 +332,14 @@ static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err
 }
 
 /* Of all names that begin with the prefix, the file itself comes first. */
-static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+static int list_file(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	int rc = list_pages(r, l, "", 1, err);
 
 	return rc == 0 && !l->items.n ? -ENOENT : rc;
 }
 
-static void about(struct dcp_remote *r, struct dcp_buf *out)
+static void describe_bucket(struct dcp_remote *r, struct dcp_buf *out)
 {
 	struct s3 *s = own_of(r);
 	const char *kind = s->credentials.kind;
@@ -355,8 +355,8 @@ static void about(struct dcp_remote *r, struct dcp_buf *out)
 
 #define BUCKETS_OF(origin)                                                                     \
 	{                                                                                      \
-		.row = &(origin), .list = list, .one = one, .url = url, .head = head,          \
-		.refused = refused, .about = about                                             \
+		.row = &(origin), .list = list_objects, .one = list_file, .url = make_url,     \
+		.head = add_signature, .refused = note_refusal, .about = describe_bucket       \
 	}
 static const struct dcp_remote_ops s3_ops = BUCKETS_OF(dcp_origin_s3);
 static const struct dcp_remote_ops gs_ops = BUCKETS_OF(dcp_origin_gs);
@@ -366,7 +366,7 @@ static bool is_region(const char *s)
 	return s && *s && strlen(s) < 64 && is_host_name(s);
 }
 
-static int make(struct dcp_remote *r, struct dcp_err *err)
+static int make_s3(struct dcp_remote *r, struct dcp_err *err)
 {
 	const char *endpoint =
 		dcp_http_env("AWS_ENDPOINT_URL_S3") ?: dcp_http_env("AWS_ENDPOINT_URL");
@@ -432,7 +432,7 @@ int dcp_bucket_of(const char *source, struct dcp_remote **out, char **key, struc
 				source);
 	if (!out)
 		return 0;
-	rc = dcp_remote_find(ops, base, make, out, err);
+	rc = dcp_remote_find(ops, base, make_s3, out, err);
 	if (rc < 0)
 		return rc;
 	*key = name;
@@ -440,7 +440,7 @@ int dcp_bucket_of(const char *source, struct dcp_remote **out, char **key, struc
 	return 0;
 }
 
-static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+static int find_site(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	dcp_auto_free char *name = NULL;
 	struct dcp_remote *r = NULL;
@@ -452,8 +452,8 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 }
 
 const struct dcp_origin dcp_origin_s3 = {
-	.name = "S3", .scheme = "s3://", .find = find, DCP_REMOTE_ROW
+	.name = "S3", .scheme = "s3://", .find = find_site, DCP_REMOTE_ROW
 };
 const struct dcp_origin dcp_origin_gs = {
-	.name = "Google Cloud Storage", .scheme = "gs://", .find = find, DCP_REMOTE_ROW
+	.name = "Google Cloud Storage", .scheme = "gs://", .find = find_site, DCP_REMOTE_ROW
 };

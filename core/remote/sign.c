@@ -34,7 +34,7 @@ void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH])
 }
 
 /* @key, of @n bytes, becomes the HMAC of @text by it. */
-static void derive(uint8_t *key, size_t n, const char *text, uint8_t out[HASH])
+static void derive_key(uint8_t *key, size_t n, const char *text, uint8_t out[HASH])
 {
 	struct hmac_sha256_ctx mac;
 
@@ -69,11 +69,11 @@ int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out)
 	if (dcp_buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/aws4_request\n%s", s->time,
 			   day, s->region, s->service, hex) < 0)
 		return -ENOMEM;
-	derive((uint8_t *)first.p, first.n, day, key);
-	derive(key, HASH, s->region, key);
-	derive(key, HASH, s->service, key);
-	derive(key, HASH, "aws4_request", key);
-	derive(key, HASH, to_sign.p, key);
+	derive_key((uint8_t *)first.p, first.n, day, key);
+	derive_key(key, HASH, s->region, key);
+	derive_key(key, HASH, s->service, key);
+	derive_key(key, HASH, "aws4_request", key);
+	derive_key(key, HASH, to_sign.p, key);
 	to_hex(key, hex);
 	dcp_buf_printf(out,
 		       "AWS4-HMAC-SHA256 Credential=%s/%s/%s/%s/aws4_request, SignedHeaders=",

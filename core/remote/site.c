@@ -27,7 +27,7 @@ struct part {
 	uint64_t done; /* all bytes before it have come, so reads of them are skipped */
 };
 
-static int put(void *ctx, uint64_t at, const char *p, size_t n)
+static int put_bytes(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	struct part *part = ctx;
 
@@ -69,7 +69,8 @@ static int get_direct(struct dcp_remote_file *o, const struct dcp_read *const *r
 			i++;
 		}
 		for (; lo < hi; lo += REQUEST) {
-			struct dcp_range one = { lo, DCP_MIN(hi - lo, (uint64_t)REQUEST), put };
+			struct dcp_range one = { lo, DCP_MIN(hi - lo, (uint64_t)REQUEST),
+						 put_bytes };
 			struct part part = { .reads = reads + first,
 					     .all = reads + first,
 					     .n = i - first,
@@ -136,14 +137,14 @@ static int read_all(const struct dcp_read *reads, size_t n)
 	return rc;
 }
 
-static void want(const struct dcp_read *reads, size_t n)
+static void want_bytes(const struct dcp_read *reads, size_t n)
 {
 	read_all(reads, n);
 	/* a reader of these bytes makes the request again, and gets the reason then */
 	dcp_err_note(0, NULL);
 }
 
-static int check(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
+static int check_file(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
 {
 	const struct dcp_remote_file *o = b->own;
 
@@ -163,7 +164,7 @@ static void close_object(struct dcp_blob *b)
 }
 
 static const struct dcp_blob_ops ops = {
-	.read = read_all, .want = want, .check = check, .close = close_object
+	.read = read_all, .want = want_bytes, .check = check_file, .close = close_object
 };
 
 int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_item *item,
@@ -219,7 +220,7 @@ static const char *base_of(const char *name)
 	return slash ? slash + 1 : name;
 }
 
-static int place(struct dcp_remote *r, const char *prefix, struct dcp_site *out)
+static int make_site(struct dcp_remote *r, const char *prefix, struct dcp_site *out)
 {
 	*out = (struct dcp_site){
 		.row = r->ops->row, .own = r, .fd = -1, .within = strdup(prefix)
@@ -238,7 +239,7 @@ static int find_file(struct dcp_remote *r, const char *source, const char *name,
 		return rc;
 	dcp_remote_give(r, l);
 	*only = strdup(source);
-	return dcp_err_say(err, *only ? place(r, name, out) : -ENOMEM);
+	return dcp_err_say(err, *only ? make_site(r, name, out) : -ENOMEM);
 }
 
 static int find_dir(struct dcp_remote *r, const char *prefix, struct dcp_site *out,
@@ -252,7 +253,7 @@ static int find_dir(struct dcp_remote *r, const char *prefix, struct dcp_site *o
 	if (rc == 0 && *prefix && !dcp_listing_below(l, within, &at))
 		rc = -ENOENT;
 	dcp_remote_give(r, l);
-	return rc < 0 ? rc : dcp_err_say(err, place(r, prefix, out));
+	return rc < 0 ? rc : dcp_err_say(err, make_site(r, prefix, out));
 }
 
 int dcp_site_remote(struct dcp_remote *r, const char *source, const char *name,
@@ -411,7 +412,7 @@ int dcp_remote_below(const struct dcp_site *at, const char *name, struct dcp_sit
 	if (rc == 0 && !dcp_listing_below(l, within, &i))
 		rc = -ENOENT;
 	dcp_remote_give(r, l);
-	return rc < 0 ? rc : place(r, prefix.p, out);
+	return rc < 0 ? rc : make_site(r, prefix.p, out);
 }
 
 int dcp_remote_open_file(const struct dcp_site *at, const char *name, struct dcp_blob *out,
@@ -449,7 +450,7 @@ bool dcp_remote_about(const struct dcp_site *at, struct dcp_buf *out)
 
 int dcp_remote_again(const struct dcp_site *at, struct dcp_site *out)
 {
-	return place(at->own, at->within, out);
+	return make_site(at->own, at->within, out);
 }
 
 void dcp_remote_close(struct dcp_site *at)

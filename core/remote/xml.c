@@ -46,7 +46,7 @@ static const char *const functions[] = {
 
 static bool is_loaded;
 
-static void load(void)
+static void load_library(void)
 {
 	char why[128];
 
@@ -64,7 +64,7 @@ struct reading {
 	int rc;
 };
 
-static void stop(struct reading *r, int rc)
+static void stop_parser(struct reading *r, int rc)
 {
 	if (r->rc == 0)
 		r->rc = rc;
@@ -76,7 +76,7 @@ static void XMLCALL on_start(void *ctx, const char *name, const char **attribute
 	struct reading *r = ctx;
 
 	if (r->depth == DCP_XML_MAX_DEPTH) {
-		stop(r, -E2BIG);
+		stop_parser(r, -E2BIG);
 		return;
 	}
 	r->at[r->depth++] = r->path.n;
@@ -92,7 +92,7 @@ static void XMLCALL on_end(void *ctx, const char *name)
 	if (rc == 0)
 		rc = r->fn(r->ctx, r->path.p, r->text.n ? r->text.p : "", r->text.n);
 	if (rc < 0)
-		stop(r, rc);
+		stop_parser(r, rc);
 	r->path.n = r->at[--r->depth];
 	if (r->path.p)
 		r->path.p[r->path.n] = '\0';
@@ -107,14 +107,14 @@ static void XMLCALL on_text(void *ctx, const char *p, int n)
 static void XMLCALL on_doctype(void *ctx, const char *name, const char *sysid,
 			       const char *pubid, int internal)
 {
-	stop(ctx, -EBADMSG);
+	stop_parser(ctx, -EBADMSG);
 }
 
 static bool is_there(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, load_library);
 	return is_loaded;
 }
 

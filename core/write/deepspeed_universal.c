@@ -61,7 +61,7 @@ static bool is_of_file(const char *key)
 	return is_of_optimizer(key) || strstr(key, "_model_states.pt.");
 }
 
-static char *join(const char *const *path, size_t n)
+static char *join_path(const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
@@ -100,7 +100,7 @@ static void place_tensor(const struct dcp_write_tensor *t, bool deepspeed, struc
 		if ((deepspeed && n == 2) ||
 		    (t->dtype != DCP_DTYPE_F32 && !dcp_dtype_can_cast(t->dtype, DCP_DTYPE_F32)))
 			out->where = MODULE; /* it is not a parameter */
-		out->name = join(path + skip, n - skip);
+		out->name = join_path(path + skip, n - skip);
 	}
 }
 
@@ -136,7 +136,7 @@ static bool can_name(const char *file)
 	       dcp_utf8_all_shown(file);
 }
 
-static const char *refuses(const struct dcp_write_tensor *t)
+static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {
 	struct place p;
 	const char *why = dcp_torch_write_refuses(t);
@@ -465,8 +465,8 @@ static int put_model(struct saving *s, const char *file, bool module)
 	return rc < 0 ? rc : put_archive(s, &pickle, tensor, ntensors);
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	struct saving s = { .set = set, .w = w, .err = err };
 	int rc = find_places(&s);
@@ -495,7 +495,7 @@ const struct dcp_write_format dcp_write_deepspeed_universal = {
 	.name = "deepspeed-universal",
 	.what = "DeepSpeed's universal checkpoint",
 	.takes = DCP_WRITE_OBJECTS | DCP_WRITE_RENAMES,
-	.refuses = refuses,
+	.refuses = refuses_tensor,
 	.refuses_object = refuses_object,
-	.plan = plan,
+	.plan = plan_files,
 };

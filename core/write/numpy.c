@@ -15,7 +15,7 @@
 #include "core/write/write.h"
 #include "core/write/zip.h"
 
-static const char *refuses(const struct dcp_write_tensor *t)
+static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {
 	dcp_auto_buf struct dcp_buf head = DCP_BUF_INIT;
 
@@ -32,7 +32,7 @@ static const char *refuses_npy(const struct dcp_write_tensor *t)
 
 	dcp_name_from_key(t->key, false, name);
 	return strlen(name) == DCP_NAME_MAX ? "its key is too long for a file's name"
-					    : refuses(t);
+					    : refuses_tensor(t);
 }
 
 static int put_array(const struct dcp_write_tensor *t, struct dcp_writer *w)
@@ -47,8 +47,8 @@ static int put_array(const struct dcp_write_tensor *t, struct dcp_writer *w)
 	return 0;
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	char name[DCP_NAME_MAX + 1], file[DCP_NAME_MAX + sizeof(".npy")];
 	int rc = 0;
@@ -66,7 +66,7 @@ const struct dcp_write_format dcp_write_npy = {
 	.name = "npy",
 	.what = "a directory with an .npy for each tensor",
 	.refuses = refuses_npy,
-	.plan = plan,
+	.plan = plan_files,
 };
 
 /* ---- .npz ---- */
@@ -111,7 +111,7 @@ const struct dcp_write_format dcp_write_npz = {
 	.what = "numpy's archive of arrays: one .npz, or a directory with weights.npz",
 	.extensions = extensions,
 	.takes = DCP_WRITE_EXTRAS,
-	.refuses = refuses,
+	.refuses = refuses_tensor,
 	.plan = plan_npz,
 };
 

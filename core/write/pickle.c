@@ -16,7 +16,7 @@ enum {
 	FRAME_MIN = 4,    /* shorter frames are not written */
 };
 
-static void put(struct dcp_pickler *p, const void *bytes, size_t n)
+static void add_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 {
 	if (p->rc)
 		return;
@@ -27,9 +27,9 @@ static void put(struct dcp_pickler *p, const void *bytes, size_t n)
 	dcp_buf_add(p->out, bytes, n);
 }
 
-static void op(struct dcp_pickler *p, char opcode)
+static void put_op(struct dcp_pickler *p, char opcode)
 {
-	put(p, &opcode, 1);
+	add_bytes(p, &opcode, 1);
 }
 
 /* An opcode and a number of @n bytes. */
@@ -38,7 +38,7 @@ static void op_n(struct dcp_pickler *p, char opcode, uint64_t v, size_t n)
 	char b[9] = { opcode };
 
 	dcp_store_le64(b + 1, v);
-	put(p, b, 1 + n);
+	add_bytes(p, b, 1 + n);
 }
 
 /* ---- frames ---- */
@@ -69,10 +69,10 @@ static void check_frame(struct dcp_pickler *p)
 
 /* ---- memo ---- */
 
-static uint32_t memoize(struct dcp_pickler *p)
+static uint32_t memoize_top(struct dcp_pickler *p)
 {
 	if (p->protocol >= 4)
-		op(p, '\x94');
+		put_op(p, '\x94');
 	else if (p->memo < 256)
 		op_n(p, 'q', p->memo, 1);
 	else
@@ -80,7 +80,7 @@ static uint32_t memoize(struct dcp_pickler *p)
 	return p->memo++;
 }
 
-static void get(struct dcp_pickler *p, uint32_t memo)
+static void recall_memo(struct dcp_pickler *p, uint32_t memo)
 {
 	op_n(p, memo < 256 ? 'h' : 'j', memo, memo < 256 ? 1 : 4);
 }
@@ -108,7 +108,7 @@ static void before_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64
 
 	if (i % batch_of(kind) == 0 &&
 	    n - (kind == DCP_PICKLE_ITEMS ? i : 0) != (kind == DCP_PICKLE_SET ? 0 : one))
-		op(p, '(');
+		put_op(p, '(');
 }
 
 static void after_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_t n)
@@ -119,14 +119,14 @@ static void after_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_
 	if (i % batch_of(kind) && i != n)
 		return;
 	if (kind == DCP_PICKLE_SET)
-		op(p, '\x90');
+		put_op(p, '\x90');
 	else if (n == one || (kind == DCP_PICKLE_ITEMS && n - first == one))
-		op(p, is_pairs(kind) ? 's' : 'a');
+		put_op(p, is_pairs(kind) ? 's' : 'a');
 	else
-		op(p, is_pairs(kind) ? 'u' : 'e');
+		put_op(p, is_pairs(kind) ? 'u' : 'e');
 	/* CPython notices the end of a dict when it asks for the next item. */
 	if (kind == DCP_PICKLE_DICT && i == n && n != one && n % batch_of(kind) == 0)
-		put(p, "(u", 2);
+		add_bytes(p, "(u", 2);
 }
 
 static void begin_value(struct dcp_pickler *p)
@@ -151,16 +151,16 @@ static void close_level(struct dcp_pickler *p, uint8_t kind, uint64_t n)
 	static const char tuple[] = { ')', '\x85', '\x86', '\x87' };
 
 	if (kind == DCP_PICKLE_TUPLE) {
-		op(p, n < 4 ? tuple[n] : 't');
+		put_op(p, n < 4 ? tuple[n] : 't');
 		if (n)
-			memoize(p);
+			memoize_top(p);
 	} else if (kind == DCP_PICKLE_REDUCE || kind == DCP_PICKLE_NEWOBJ) {
-		op(p, kind == DCP_PICKLE_REDUCE ? 'R' : '\x81');
-		memoize(p);
+		put_op(p, kind == DCP_PICKLE_REDUCE ? 'R' : '\x81');
+		memoize_top(p);
 	} else if (kind == DCP_PICKLE_BUILD) {
-		op(p, 'b');
+		put_op(p, 'b');
 	} else if (kind == DCP_PICKLE_PERSID) {
-		op(p, 'Q');
+		put_op(p, 'Q');
 	}
 }
 
@@ -183,7 +183,7 @@ static void end_value(struct dcp_pickler *p)
 	}
 }
 
-static void push(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n)
+static void push_level(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n)
 {
 	if (p->depth == DCP_PICKLER_DEPTH) {
 		p->rc = p->rc ? p->rc : -E2BIG;
@@ -210,13 +210,15 @@ void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t
 	}
 	begin_value(p);
 	if (kind == DCP_PICKLE_LIST || kind == DCP_PICKLE_DICT || kind == DCP_PICKLE_SET) {
-		op(p, kind == DCP_PICKLE_LIST ? ']' : kind == DCP_PICKLE_DICT ? '}' : '\x8f');
-		memoize(p);
+		put_op(p, kind == DCP_PICKLE_LIST   ? ']'
+			  : kind == DCP_PICKLE_DICT ? '}'
+						    : '\x8f');
+		memoize_top(p);
 	}
 	if (kind == DCP_PICKLE_TUPLE && n > 3)
-		op(p, '(');
+		put_op(p, '(');
 	if (kind == DCP_PICKLE_TUPLE && n == 0)
-		op(p, ')');
+		put_op(p, ')');
 	if (kind == DCP_PICKLE_DICT)
 		values = 2 * n;
 	else if (kind == DCP_PICKLE_ITEMS)
@@ -227,7 +229,7 @@ void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t
 		 kind == DCP_PICKLE_BUILD)
 		values = 2;
 	if (values)
-		push(p, kind, values);
+		push_level(p, kind, values);
 	else
 		end_value(p);
 }
@@ -246,26 +248,26 @@ int dcp_pickler_end(struct dcp_pickler *p)
 {
 	if (p->rc == 0 && p->depth)
 		p->rc = -EINVAL;
-	op(p, '.');
+	put_op(p, '.');
 	end_frame(p);
 	return p->rc ? p->rc : dcp_buf_error(p->out);
 }
 
-static void atom(struct dcp_pickler *p, const void *bytes, size_t n)
+static void put_atom(struct dcp_pickler *p, const void *bytes, size_t n)
 {
 	begin_value(p);
-	put(p, bytes, n);
+	add_bytes(p, bytes, n);
 	end_value(p);
 }
 
 void dcp_pickler_none(struct dcp_pickler *p)
 {
-	atom(p, "N", 1);
+	put_atom(p, "N", 1);
 }
 
 void dcp_pickler_bool(struct dcp_pickler *p, bool v)
 {
-	atom(p, v ? "\x88" : "\x89", 1);
+	put_atom(p, v ? "\x88" : "\x89", 1);
 }
 
 void dcp_pickler_bigint(struct dcp_pickler *p, const uint8_t *le, size_t n)
@@ -275,7 +277,7 @@ void dcp_pickler_bigint(struct dcp_pickler *p, const uint8_t *le, size_t n)
 		n--;
 	begin_value(p);
 	op_n(p, n < 256 ? '\x8a' : '\x8b', n, n < 256 ? 1 : 4);
-	put(p, le, n);
+	add_bytes(p, le, n);
 	end_value(p);
 }
 
@@ -314,7 +316,7 @@ void dcp_pickler_float(struct dcp_pickler *p, double v)
 
 	memcpy(&bits, &v, sizeof(bits));
 	dcp_store_le64(b + 1, __builtin_bswap64(bits));
-	atom(p, b, sizeof(b));
+	put_atom(p, b, sizeof(b));
 }
 
 /* Write a long value, with its header, outside of frames. */
@@ -328,7 +330,7 @@ static void put_long(struct dcp_pickler *p, char opcode, size_t width, const voi
 	p->unframed |= out;
 	op_n(p, opcode, n, width);
 	if (bytes)
-		put(p, bytes, n);
+		add_bytes(p, bytes, n);
 	p->unframed = before;
 }
 
@@ -348,7 +350,7 @@ void dcp_pickler_str_n(struct dcp_pickler *p, const char *s, size_t n)
 {
 	begin_value(p);
 	put_str(p, s, n);
-	memoize(p);
+	memoize_top(p);
 	end_value(p);
 }
 
@@ -387,9 +389,9 @@ static bool find_shared(struct dcp_pickler *p, const char *module, const char *n
 	return false;
 }
 
-static void share(struct dcp_pickler *p, const char *module, const char *name)
+static void note_shared(struct dcp_pickler *p, const char *module, const char *name)
 {
-	uint32_t memo = memoize(p);
+	uint32_t memo = memoize_top(p);
 
 	if (p->nshared == DCP_PICKLER_SHARED) {
 		p->rc = p->rc ? p->rc : -E2BIG;
@@ -405,11 +407,11 @@ static void put_word(struct dcp_pickler *p, const char *s)
 	uint32_t memo;
 
 	if (find_shared(p, NULL, s, &memo)) {
-		get(p, memo);
+		recall_memo(p, memo);
 		return;
 	}
 	put_str(p, s, strlen(s));
-	share(p, NULL, s);
+	note_shared(p, NULL, s);
 }
 
 void dcp_pickler_word(struct dcp_pickler *p, const char *s)
@@ -427,20 +429,20 @@ void dcp_pickler_global(struct dcp_pickler *p, const char *module, const char *n
 		module = "__builtin__";
 	begin_value(p);
 	if (find_shared(p, module, name, &memo)) {
-		get(p, memo);
+		recall_memo(p, memo);
 	} else if (p->protocol >= 4) {
 		put_word(p, module);
 		check_frame(p);
 		put_word(p, name);
-		op(p, '\x93');
-		share(p, module, name);
+		put_op(p, '\x93');
+		note_shared(p, module, name);
 	} else {
-		op(p, 'c');
-		put(p, module, strlen(module));
-		op(p, '\n');
-		put(p, name, strlen(name));
-		op(p, '\n');
-		share(p, module, name);
+		put_op(p, 'c');
+		add_bytes(p, module, strlen(module));
+		put_op(p, '\n');
+		add_bytes(p, name, strlen(name));
+		put_op(p, '\n');
+		note_shared(p, module, name);
 	}
 	end_value(p);
 }
@@ -490,7 +492,7 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 	}
 	begin_value(p);
 	put_bytes(p, n ? bytes : "", n);
-	memoize(p);
+	memoize_top(p);
 	end_value(p);
 }
 
@@ -522,14 +524,14 @@ void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n)
 void dcp_pickler_bytes_close(struct dcp_pickler *p)
 {
 	p->unframed = false;
-	memoize(p);
+	memoize_top(p);
 	end_value(p);
 }
 
 void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo)
 {
 	begin_value(p);
-	get(p, memo);
+	recall_memo(p, memo);
 	end_value(p);
 }
 

@@ -32,7 +32,7 @@ struct files {
 	uint64_t total;
 };
 
-static const char *refuses(const struct dcp_write_tensor *t)
+static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {
 	if (!dcp_dtype_info(t->dtype)->safetensors)
 		return "safetensors has no name for its dtype";
@@ -40,21 +40,21 @@ static const char *refuses(const struct dcp_write_tensor *t)
 						: "safetensors cannot have a key like that";
 }
 
-static const struct dcp_write_tensor *tensor(const struct files *f, size_t k)
+static const struct dcp_write_tensor *tensor_of(const struct files *f, size_t k)
 {
 	return &f->set->tensors[f->item[k].number];
 }
 
 /* The part of item @k in file @i: with several ranks each rank has its own. */
-static const struct dcp_write_part *part(const struct files *f, size_t k, size_t i)
+static const struct dcp_write_part *part_of(const struct files *f, size_t k, size_t i)
 {
 	size_t number = dcp_write_part_of(f->set, f->item[k].number, (uint32_t)i);
 
-	return &tensor(f, k)->parts[number];
+	return &tensor_of(f, k)->parts[number];
 }
 
 /* The items of a rank, or of all files, from item @n on: returns how many there are then. */
-static size_t add(struct files *f, uint32_t rank, size_t n)
+static size_t add_items(struct files *f, uint32_t rank, size_t n)
 {
 	for (size_t i = 0; i < f->set->ntensors; i++) {
 		const struct dcp_write_tensor *t = &f->set->tensors[i];
@@ -72,7 +72,7 @@ static size_t add(struct files *f, uint32_t rank, size_t n)
 	return n;
 }
 
-static int choose(struct files *f, uint64_t size)
+static int choose_files(struct files *f, uint64_t size)
 {
 	const struct dcp_write_set *set = f->set;
 	size_t n = 0;
@@ -84,11 +84,12 @@ static int choose(struct files *f, uint64_t size)
 	if (!f->item || !f->first)
 		return -ENOMEM;
 	if (!set->arrays) {
-		f->nfiles = dcp_safetensors_arrange(f->item, add(f, 0, 0), size, f->first);
+		f->nfiles =
+			dcp_safetensors_arrange(f->item, add_items(f, 0, 0), size, f->first);
 		return 0;
 	}
 	for (n = 0; f->nfiles < set->ranks; n = f->first[++f->nfiles]) {
-		size_t end = add(f, (uint32_t)f->nfiles, n), one[2];
+		size_t end = add_items(f, (uint32_t)f->nfiles, n), one[2];
 
 		dcp_safetensors_arrange(f->item + n, end - n, 0, one);
 		f->first[f->nfiles + 1] = end;
@@ -114,8 +115,8 @@ static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
 	dcp_jsonw_init(&inner, &text, false);
 	dcp_jsonw_object(&inner);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
-		const struct dcp_write_tensor *t = tensor(f, k);
-		const struct dcp_write_part *p = part(f, k, i);
+		const struct dcp_write_tensor *t = tensor_of(f, k);
+		const struct dcp_write_part *p = part_of(f, k, i);
 
 		if (p->ndim == t->ndim &&
 		    !memcmp(p->shape, t->shape, t->ndim * sizeof(*t->shape)))
@@ -163,10 +164,10 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 
 	dcp_safetensors_begin(&json, &header);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
-		const struct dcp_write_part *p = part(f, k, i);
+		const struct dcp_write_part *p = part_of(f, k, i);
 		uint64_t end = at + f->item[k].nbytes;
 
-		dcp_safetensors_put(&json, f->item[k].key, tensor(f, k)->dtype, p->ndim,
+		dcp_safetensors_put(&json, f->item[k].key, tensor_of(f, k)->dtype, p->ndim,
 				    p->shape, at, end);
 		at = end;
 	}
@@ -236,11 +237,11 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 	return rc;
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	struct files f = { .set = set, .stem = opts->stem ? opts->stem : "model" };
-	int rc = choose(&f, opts->name ? 0 : opts->max_shard);
+	int rc = choose_files(&f, opts->name ? 0 : opts->max_shard);
 
 	if (rc == 0)
 		rc = put_all(&f, opts, w, err);
@@ -256,6 +257,6 @@ const struct dcp_write_format dcp_write_safetensors = {
 	.what = "safetensors: one file, or a Hugging Face directory of several with an index",
 	.extensions = extensions,
 	.takes = DCP_WRITE_SHARDS | DCP_WRITE_EXTRAS | DCP_WRITE_ARRAYS | DCP_WRITE_METADATA,
-	.refuses = refuses,
-	.plan = plan,
+	.refuses = refuses_tensor,
+	.plan = plan_files,
 };

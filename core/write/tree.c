@@ -32,7 +32,7 @@ struct dcp_tree {
 	size_t nitems;
 };
 
-static struct node *nodes(const struct dcp_tree *t)
+static struct node *nodes_of(const struct dcp_tree *t)
 {
 	return DCP_ITEMS(t->nodes, struct node);
 }
@@ -45,7 +45,7 @@ static const char *name_of(const struct dcp_tree *t, uint32_t node)
 /* ---- making it ---- */
 
 /* Find the child of that name, or make it. */
-static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t *out)
+static int add_child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t *out)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct node new = {
@@ -65,28 +65,29 @@ static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t
 		return 0;
 	if (dcp_buf_add(&t->nodes, &new, sizeof(new)) < 0)
 		return -ENOMEM;
-	if (nodes(t)[parent].last == NONE)
-		nodes(t)[parent].first = *out;
+	if (nodes_of(t)[parent].last == NONE)
+		nodes_of(t)[parent].first = *out;
 	else
-		nodes(t)[nodes(t)[parent].last].next = *out;
-	nodes(t)[parent].last = *out;
-	nodes(t)[parent].n++;
+		nodes_of(t)[nodes_of(t)[parent].last].next = *out;
+	nodes_of(t)[parent].last = *out;
+	nodes_of(t)[parent].n++;
 	return 0;
 }
 
 /* Place an item. -EEXIST: its path goes through another item, or ends at a container. */
-static int place(struct dcp_tree *t, const char *const *path, size_t n, uint32_t *out)
+static int place_path(struct dcp_tree *t, const char *const *path, size_t n, uint32_t *out)
 {
 	uint32_t at = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		int rc = nodes(t)[at].item != SIZE_MAX ? -EEXIST : child(t, at, path[i], &at);
+		int rc = nodes_of(t)[at].item != SIZE_MAX ? -EEXIST
+							  : add_child(t, at, path[i], &at);
 
 		if (rc < 0)
 			return rc;
 	}
 	*out = at;
-	return nodes(t)[at].item != SIZE_MAX || nodes(t)[at].n || n == 0 ? -EEXIST : 0;
+	return nodes_of(t)[at].item != SIZE_MAX || nodes_of(t)[at].n || n == 0 ? -EEXIST : 0;
 }
 
 /*
@@ -120,33 +121,33 @@ static int place_item(struct dcp_tree *t, const char *const *path, size_t n, con
 	size_t prefix;
 
 	if (!is_path_of(key, path, n, &prefix))
-		return place(t, &key, 1, at);
+		return place_path(t, &key, 1, at);
 	if (prefix == 0)
-		return place(t, path, n, at);
+		return place_path(t, path, n, at);
 	whole = calloc(n + 1, sizeof(*whole));
 	file = strndup(key, prefix);
 	if (!whole || !file)
 		return -ENOMEM;
 	whole[0] = file;
 	memcpy(whole + 1, path, n * sizeof(*path));
-	return place(t, whole, n + 1, at);
+	return place_path(t, whole, n + 1, at);
 }
 
-static int add(struct dcp_tree *t, size_t item, const char *const *path, size_t n,
-	       const char *key)
+static int add_item(struct dcp_tree *t, size_t item, const char *const *path, size_t n,
+		    const char *key)
 {
 	uint32_t at;
 	int rc = place_item(t, path, n, key, &at);
 
 	if (rc == -EEXIST)
-		rc = place(t, &key, 1, &at);
+		rc = place_path(t, &key, 1, &at);
 	if (rc == -EEXIST) { /* its key is the name of a container: no place is left */
 		t->lost = item;
 		return 0;
 	}
 	if (rc < 0)
 		return rc;
-	nodes(t)[at].item = item;
+	nodes_of(t)[at].item = item;
 	t->of_item[item] = at;
 	return 0;
 }
@@ -159,13 +160,13 @@ static bool is_number(const char *s, uint64_t *out)
 
 static enum shape shape_of(const struct dcp_tree *t, uint32_t node)
 {
-	const struct node *n = &nodes(t)[node];
+	const struct node *n = &nodes_of(t)[node];
 	bool in_order = true;
 	uint64_t v, i = 0;
 
 	if (node == 0 || n->n == 0)
 		return SHAPE_DICT;
-	for (uint32_t c = n->first; c != NONE; c = nodes(t)[c].next, i++) {
+	for (uint32_t c = n->first; c != NONE; c = nodes_of(t)[c].next, i++) {
 		if (!is_number(name_of(t, c), &v))
 			return SHAPE_DICT;
 		in_order &= v < n->n;
@@ -179,17 +180,17 @@ static enum shape shape_of(const struct dcp_tree *t, uint32_t node)
 /* The children of a list in the order of their numbers. */
 static int sort_list(struct dcp_tree *t, uint32_t node)
 {
-	struct node *n = &nodes(t)[node];
+	struct node *n = &nodes_of(t)[node];
 	uint32_t *at = calloc(n->n, sizeof(*at));
 	uint64_t v = 0;
 
 	if (!at)
 		return -ENOMEM;
-	for (uint32_t c = n->first; c != NONE; c = nodes(t)[c].next)
+	for (uint32_t c = n->first; c != NONE; c = nodes_of(t)[c].next)
 		if (is_number(name_of(t, c), &v))
 			at[v] = c;
 	for (uint32_t i = 0; i < n->n; i++)
-		nodes(t)[at[i]].next = i + 1 < n->n ? at[i + 1] : NONE;
+		nodes_of(t)[at[i]].next = i + 1 < n->n ? at[i + 1] : NONE;
 	n->first = at[0];
 	free(at);
 	return 0;
@@ -216,20 +217,20 @@ int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_
 		memset(t->of_item, 0xff, (t->nitems + 1) * sizeof(*t->of_item));
 	for (size_t i = 0; rc == 0 && i < set->ntensors; i++)
 		if (!skip || !skip[i])
-			rc = add(t, i, set->tensors[i].path, set->tensors[i].npath,
-				 set->tensors[i].key);
+			rc = add_item(t, i, set->tensors[i].path, set->tensors[i].npath,
+				      set->tensors[i].key);
 	for (size_t i = 0; rc == 0 && i < set->nobjects; i++)
-		rc = add(t, set->ntensors + i, set->objects[i].path, set->objects[i].npath,
-			 set->objects[i].key);
+		rc = add_item(t, set->ntensors + i, set->objects[i].path, set->objects[i].npath,
+			      set->objects[i].key);
 	/* from the last node on, so that children come before their parents */
 	for (uint32_t i = (uint32_t)DCP_NITEMS(t->nodes, struct node); rc == 0 && i-- > 0;) {
-		struct node *n = &nodes(t)[i];
+		struct node *n = &nodes_of(t)[i];
 
 		n->shape = (uint8_t)shape_of(t, i);
 		if (n->item < set->ntensors || (n->item == SIZE_MAX && n->shape != SHAPE_LIST))
 			n->holds = true;
 		if (i)
-			nodes(t)[n->parent].holds |= n->holds;
+			nodes_of(t)[n->parent].holds |= n->holds;
 		if (n->shape == SHAPE_LIST)
 			rc = sort_list(t, i);
 	}
@@ -260,7 +261,7 @@ void dcp_tree_free(struct dcp_tree *t)
 static void put_name(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t node,
 		     bool counts)
 {
-	enum shape shape = nodes(t)[nodes(t)[node].parent].shape;
+	enum shape shape = nodes_of(t)[nodes_of(t)[node].parent].shape;
 	uint64_t v;
 
 	if ((shape == SHAPE_NUMBERED || (counts && shape == SHAPE_LIST)) &&
@@ -275,7 +276,7 @@ size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
 	uint32_t node = t->of_item[i] == NONE ? 0 : t->of_item[i];
 	size_t n = 0;
 
-	for (; node; node = nodes(t)[node].parent)
+	for (; node; node = nodes_of(t)[node].parent)
 		n++;
 	return n;
 }
@@ -289,10 +290,10 @@ static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t ro
 
 	/* Down to the first child, on to the next one, up where there is none. */
 	for (;;) {
-		const struct node *n = &nodes(t)[at];
+		const struct node *n = &nodes_of(t)[at];
 		int rc = 0;
 
-		if (at != root && nodes(t)[n->parent].shape != SHAPE_LIST)
+		if (at != root && nodes_of(t)[n->parent].shape != SHAPE_LIST)
 			put_name(t, p, at, false);
 		if (n->item != SIZE_MAX)
 			rc = put(ctx, p, n->item);
@@ -306,11 +307,11 @@ static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t ro
 			at = n->first;
 			continue;
 		}
-		while (at != root && nodes(t)[at].next == NONE)
-			at = nodes(t)[at].parent;
+		while (at != root && nodes_of(t)[at].next == NONE)
+			at = nodes_of(t)[at].parent;
 		if (at == root)
 			return 0;
-		at = nodes(t)[at].next;
+		at = nodes_of(t)[at].next;
 	}
 }
 
@@ -323,11 +324,11 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 /* The outermost list of objects around the item; its own node if there is none. */
 static uint32_t list_of(const struct dcp_tree *t, size_t i)
 {
-	uint32_t at = t->of_item[i], up = nodes(t)[at].parent;
+	uint32_t at = t->of_item[i], up = nodes_of(t)[at].parent;
 
-	while (nodes(t)[up].shape == SHAPE_LIST && !nodes(t)[up].holds) {
+	while (nodes_of(t)[up].shape == SHAPE_LIST && !nodes_of(t)[up].holds) {
 		at = up;
-		up = nodes(t)[at].parent;
+		up = nodes_of(t)[at].parent;
 	}
 	return at;
 }
@@ -338,9 +339,9 @@ size_t dcp_tree_first(const struct dcp_tree *t, size_t i)
 
 	if (at == NONE)
 		return i;
-	while (nodes(t)[at].first != NONE)
-		at = nodes(t)[at].first;
-	return nodes(t)[at].item;
+	while (nodes_of(t)[at].first != NONE)
+		at = nodes_of(t)[at].first;
+	return nodes_of(t)[at].item;
 }
 
 size_t dcp_tree_key(const struct dcp_tree *t, size_t i)
@@ -350,7 +351,7 @@ size_t dcp_tree_key(const struct dcp_tree *t, size_t i)
 	if (t->of_item[i] == NONE)
 		return n;
 	for (uint32_t at = t->of_item[i], end = list_of(t, i); at != end;
-	     at = nodes(t)[at].parent)
+	     at = nodes_of(t)[at].parent)
 		n -= 1 + strlen(name_of(t, at));
 	return n;
 }
@@ -367,7 +368,7 @@ static void put_components(const struct dcp_tree *t, struct dcp_pickler *p, uint
 	uint32_t up[256];
 	size_t n = 0;
 
-	for (; node && n < DCP_LEN(up); node = nodes(t)[node].parent)
+	for (; node && n < DCP_LEN(up); node = nodes_of(t)[node].parent)
 		up[n++] = node;
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, n);
 	while (n--)

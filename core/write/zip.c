@@ -24,24 +24,24 @@ struct entry {
 	uint16_t flags;
 };
 
-static void u16(struct dcp_buf *b, uint16_t v)
+static void put_u16(struct dcp_buf *b, uint16_t v)
 {
 	dcp_buf_add(b, &v, sizeof(v)); /* hosts are little-endian: core/base/bytes.h */
 }
 
-static void u32(struct dcp_buf *b, uint64_t v)
+static void put_u32(struct dcp_buf *b, uint64_t v)
 {
 	uint32_t v32 = (uint32_t)v;
 
 	dcp_buf_add(b, &v32, sizeof(v32));
 }
 
-static void u64(struct dcp_buf *b, uint64_t v)
+static void put_u64(struct dcp_buf *b, uint64_t v)
 {
 	dcp_buf_add(b, &v, sizeof(v));
 }
 
-static uint32_t low(uint64_t v)
+static uint32_t clip_size(uint64_t v)
 {
 	return v >= FULL ? FULL : (uint32_t)v;
 }
@@ -53,17 +53,17 @@ static void put_zip64(struct dcp_buf *b, uint64_t size, uint64_t off)
 
 	if (n == 0)
 		return;
-	u16(b, 1);
-	u16(b, n);
+	put_u16(b, 1);
+	put_u16(b, n);
 	if (size >= FULL) {
-		u64(b, size);
-		u64(b, size);
+		put_u64(b, size);
+		put_u64(b, size);
 	}
 	if (off >= FULL)
-		u64(b, off);
+		put_u64(b, off);
 }
 
-static void emit(struct dcp_zipper *z, const struct dcp_buf *b)
+static void emit_bytes(struct dcp_zipper *z, const struct dcp_buf *b)
 {
 	if (dcp_buf_error(b))
 		z->rc = -ENOMEM;
@@ -87,7 +87,7 @@ static void put_padding(struct dcp_buf *b, uint64_t at)
 	size_t pad = -(at + b->n + 4) & (ALIGN - 1);
 
 	dcp_buf_add(b, "FB", 2);
-	u16(b, (uint16_t)pad);
+	put_u16(b, (uint16_t)pad);
 	while (pad--)
 		dcp_buf_add(b, "Z", 1);
 }
@@ -100,26 +100,26 @@ static void put_local(struct dcp_zipper *z, const struct entry *e, const char *n
 	put_zip64(&extra, e->size, torch ? e->off : 0);
 	if (torch)
 		put_padding(&extra, e->off + 30 + n);
-	u32(&b, 0x04034b50);
-	u16(&b, torch ? 0 : e->size >= FULL ? 45 : 20);
-	u16(&b, e->flags);
-	u16(&b, 0);
-	u16(&b, NO_TIME);
-	u16(&b, NO_DATE);
+	put_u32(&b, 0x04034b50);
+	put_u16(&b, torch ? 0 : e->size >= FULL ? 45 : 20);
+	put_u16(&b, e->flags);
+	put_u16(&b, 0);
+	put_u16(&b, NO_TIME);
+	put_u16(&b, NO_DATE);
 	if (late)
-		u32(&b, 0);
-	emit(z, &b);
+		put_u32(&b, 0);
+	emit_bytes(z, &b);
 	dcp_buf_reset(&b);
 	if (!late)
 		emit_crc32(z, e);
-	u32(&b, late && e->size < FULL ? 0 : low(e->size));
-	u32(&b, late && e->size < FULL ? 0 : low(e->size));
-	u16(&b, (uint16_t)n);
-	u16(&b, (uint16_t)extra.n);
+	put_u32(&b, late && e->size < FULL ? 0 : clip_size(e->size));
+	put_u32(&b, late && e->size < FULL ? 0 : clip_size(e->size));
+	put_u16(&b, (uint16_t)n);
+	put_u16(&b, (uint16_t)extra.n);
 	dcp_buf_add(&b, name, n);
 	if (extra.n)
 		dcp_buf_add(&b, extra.p, extra.n);
-	emit(z, &b);
+	emit_bytes(z, &b);
 }
 
 static void put_descriptor(struct dcp_zipper *z, const struct entry *e)
@@ -127,17 +127,17 @@ static void put_descriptor(struct dcp_zipper *z, const struct entry *e)
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	bool wide = e->size >= FULL || e->off >= FULL;
 
-	u32(&b, 0x08074b50);
-	emit(z, &b);
+	put_u32(&b, 0x08074b50);
+	emit_bytes(z, &b);
 	emit_crc32(z, e);
 	dcp_buf_reset(&b);
 	for (int i = 0; i < 2; i++) {
 		if (wide)
-			u64(&b, e->size);
+			put_u64(&b, e->size);
 		else
-			u32(&b, e->size);
+			put_u32(&b, e->size);
 	}
-	emit(z, &b);
+	emit_bytes(z, &b);
 }
 
 void dcp_zipper_begin(struct dcp_zipper *z, struct dcp_writer *w, enum dcp_zip_way way)
@@ -145,8 +145,8 @@ void dcp_zipper_begin(struct dcp_zipper *z, struct dcp_writer *w, enum dcp_zip_w
 	*z = (struct dcp_zipper){ .w = w, .way = way, .start = w->at };
 }
 
-static void add(struct dcp_zipper *z, const char *name, const void *p, size_t n, size_t tensor,
-		size_t part, uint64_t nbytes)
+static void add_entry(struct dcp_zipper *z, const char *name, const void *p, size_t n,
+		      size_t tensor, size_t part, uint64_t nbytes)
 {
 	struct entry e = { .size = n + nbytes,
 			   .off = z->w->at - z->start,
@@ -176,7 +176,7 @@ static void add(struct dcp_zipper *z, const char *name, const void *p, size_t n,
 
 void dcp_zipper_bytes(struct dcp_zipper *z, const char *name, const void *p, size_t n)
 {
-	add(z, name, p, n, SIZE_MAX, 0, 0);
+	add_entry(z, name, p, n, SIZE_MAX, 0, 0);
 }
 
 void dcp_zipper_part(struct dcp_zipper *z, const char *name, const void *p, size_t n,
@@ -184,7 +184,7 @@ void dcp_zipper_part(struct dcp_zipper *z, const char *name, const void *p, size
 {
 	const struct dcp_write_tensor *t = &z->w->set->tensors[tensor];
 
-	add(z, name, p, n, tensor, part, dcp_write_part_bytes(t, &t->parts[part]));
+	add_entry(z, name, p, n, tensor, part, dcp_write_part_bytes(t, &t->parts[part]));
 }
 
 /* ---- the end ---- */
@@ -197,29 +197,29 @@ static void put_central(struct dcp_zipper *z, const struct entry *e)
 	uint16_t version = torch ? 0 : e->size >= FULL || e->off >= FULL ? 45 : 20;
 
 	put_zip64(&extra, e->size, e->off);
-	u32(&b, 0x02014b50);
-	u16(&b, torch ? 0 : (uint16_t)(3 << 8 | version)); /* made on Unix */
-	u16(&b, version);
-	u16(&b, e->flags);
-	u16(&b, 0);
-	u16(&b, NO_TIME);
-	u16(&b, NO_DATE);
-	emit(z, &b);
+	put_u32(&b, 0x02014b50);
+	put_u16(&b, torch ? 0 : (uint16_t)(3 << 8 | version)); /* made on Unix */
+	put_u16(&b, version);
+	put_u16(&b, e->flags);
+	put_u16(&b, 0);
+	put_u16(&b, NO_TIME);
+	put_u16(&b, NO_DATE);
+	emit_bytes(z, &b);
 	emit_crc32(z, e);
 	dcp_buf_reset(&b);
-	u32(&b, low(e->size));
-	u32(&b, low(e->size));
-	u16(&b, (uint16_t)strlen(name));
-	u16(&b, (uint16_t)extra.n);
-	u16(&b, 0); /* comment */
-	u16(&b, 0); /* disk */
-	u16(&b, 0);
-	u32(&b, torch ? 0 : 0600u << 16);
-	u32(&b, low(e->off));
+	put_u32(&b, clip_size(e->size));
+	put_u32(&b, clip_size(e->size));
+	put_u16(&b, (uint16_t)strlen(name));
+	put_u16(&b, (uint16_t)extra.n);
+	put_u16(&b, 0); /* comment */
+	put_u16(&b, 0); /* disk */
+	put_u16(&b, 0);
+	put_u32(&b, torch ? 0 : 0600u << 16);
+	put_u32(&b, clip_size(e->off));
 	dcp_buf_str(&b, name);
 	if (extra.n)
 		dcp_buf_add(&b, extra.p, extra.n);
-	emit(z, &b);
+	emit_bytes(z, &b);
 }
 
 static void put_end(struct dcp_zipper *z, uint64_t n, uint64_t from, uint64_t size)
@@ -227,30 +227,30 @@ static void put_end(struct dcp_zipper *z, uint64_t n, uint64_t from, uint64_t si
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
 	if (z->way == DCP_ZIP_TORCH || n >= MANY || from >= FULL || size >= FULL) {
-		u32(&b, 0x06064b50);
-		u64(&b, 44);
-		u16(&b, 45);
-		u16(&b, 45);
-		u32(&b, 0);
-		u32(&b, 0);
-		u64(&b, n);
-		u64(&b, n);
-		u64(&b, size);
-		u64(&b, from);
-		u32(&b, 0x07064b50); /* where that is */
-		u32(&b, 0);
-		u64(&b, from + size);
-		u32(&b, 1);
+		put_u32(&b, 0x06064b50);
+		put_u64(&b, 44);
+		put_u16(&b, 45);
+		put_u16(&b, 45);
+		put_u32(&b, 0);
+		put_u32(&b, 0);
+		put_u64(&b, n);
+		put_u64(&b, n);
+		put_u64(&b, size);
+		put_u64(&b, from);
+		put_u32(&b, 0x07064b50); /* where that is */
+		put_u32(&b, 0);
+		put_u64(&b, from + size);
+		put_u32(&b, 1);
 	}
-	u32(&b, 0x06054b50);
-	u16(&b, 0);
-	u16(&b, 0);
-	u16(&b, (uint16_t)(n >= MANY ? MANY : n));
-	u16(&b, (uint16_t)(n >= MANY ? MANY : n));
-	u32(&b, low(size));
-	u32(&b, low(from));
-	u16(&b, 0);
-	emit(z, &b);
+	put_u32(&b, 0x06054b50);
+	put_u16(&b, 0);
+	put_u16(&b, 0);
+	put_u16(&b, (uint16_t)(n >= MANY ? MANY : n));
+	put_u16(&b, (uint16_t)(n >= MANY ? MANY : n));
+	put_u32(&b, clip_size(size));
+	put_u32(&b, clip_size(from));
+	put_u16(&b, 0);
+	emit_bytes(z, &b);
 }
 
 int dcp_zipper_end(struct dcp_zipper *z)

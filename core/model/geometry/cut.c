@@ -231,7 +231,7 @@ struct walk {
 };
 
 /* Set the interval that begins at tensor position i->lo, clipped to its cell. */
-static void clip(struct walk *w, uint32_t d)
+static void clip_interval(struct walk *w, uint32_t d)
 {
 	struct interval *i = &w->at[d];
 
@@ -239,7 +239,7 @@ static void clip(struct walk *w, uint32_t d)
 }
 
 /* Begin at index @index of the array, which is in another span than the last index. */
-static void enter(struct walk *w, uint32_t d, uint64_t index)
+static void enter_span(struct walk *w, uint32_t d, uint64_t index)
 {
 	const struct dcp_axis *a = &w->cut->axis[d];
 	struct interval *i = &w->at[d];
@@ -254,11 +254,11 @@ static void enter(struct walk *w, uint32_t d, uint64_t index)
 	i->span = s;
 	i->to = i->lo + DCP_MIN(n, i->end - index);
 	w->cell[d] = dcp_tiling_cell(w->tl, d, i->lo);
-	clip(w, d);
+	clip_interval(w, d);
 }
 
 /* The next tuple of intervals, the last dimension first; false after the last. */
-static bool step(struct walk *w)
+static bool step_tuple(struct walk *w)
 {
 	for (uint32_t d = w->cut->ndim; d-- > 0;) {
 		struct interval *i = &w->at[d];
@@ -267,17 +267,17 @@ static bool step(struct walk *w)
 		if (i->lo + i->n < i->to) {
 			i->lo += i->n;
 			w->cell[d]++;
-			clip(w, d);
+			clip_interval(w, d);
 			return true;
 		}
 		if (i->index < i->end) {
-			enter(w, d, i->index);
+			enter_span(w, d, i->index);
 			return true;
 		}
 		if (i->index - i->n == i->first) /* the only interval: nothing to search */
 			i->index = i->first;
 		else
-			enter(w, d, i->first);
+			enter_span(w, d, i->first);
 	}
 	return false;
 }
@@ -324,7 +324,7 @@ static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 }
 
 /* Emit the box that begins at the current tuple, if any does. */
-static int emit(const struct walk *w)
+static int emit_box(const struct walk *w)
 {
 	uint64_t lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM], index[DCP_MAX_NDIM];
 	uint32_t members;
@@ -380,14 +380,14 @@ int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t fi
 		for (uint32_t d = 0; d < cut->ndim; d++) {
 			w.at[d].first = lo[d];
 			w.at[d].end = lo[d] + n[d];
-			enter(&w, d, lo[d]);
+			enter_span(&w, d, lo[d]);
 		}
 		do {
-			int rc = emit(&w);
+			int rc = emit_box(&w);
 
 			if (rc < 0)
 				return rc;
-		} while (step(&w));
+		} while (step_tuple(&w));
 	}
 	return 0;
 }

@@ -66,7 +66,7 @@ static void put_shape(struct dcp_strided *out, const struct shape *s)
 }
 
 /* After the descriptor has grown: merge dimensions that continue each other now. */
-static void tidy(struct dcp_strided *s)
+static void merge_dims(struct dcp_strided *s)
 {
 	struct shape shape;
 
@@ -130,21 +130,21 @@ static bool same_dims(const struct dcp_strided *a, const struct dcp_strided *b)
 }
 
 /* Merge @b into @a, if one descriptor can hold both. @b begins after the beginning of @a. */
-static bool join(struct dcp_strided *a, const struct dcp_strided *b)
+static bool join_strided(struct dcp_strided *a, const struct dcp_strided *b)
 {
 	uint64_t file = b->off - a->off, dst = b->dst - a->dst;
 
 	if (b->off <= a->off || b->dst <= a->dst || !same_place(a->piece, b->piece))
 		return false;
 	if (grow_dim(a, b)) {
-		tidy(a);
+		merge_dims(a);
 		return true;
 	}
 	if (!same_dims(a, b))
 		return false;
 	if (file == a->run && dst == a->run) {
 		a->run += b->run;
-		tidy(a);
+		merge_dims(a);
 		return true;
 	}
 	if (a->run != b->run || a->ndim == DCP_STRIDED_DIMS)
@@ -161,16 +161,16 @@ static bool join(struct dcp_strided *a, const struct dcp_strided *b)
 }
 
 /* Hold @s back, merged with a held descriptor that it continues, if there is one. */
-static int hold(struct emitter *t, const struct dcp_strided *s)
+static int hold_strided(struct emitter *t, const struct dcp_strided *s)
 {
 	size_t k = t->nheld;
 	int rc;
 
-	while (k > 0 && !join(&t->held[k - 1], s))
+	while (k > 0 && !join_strided(&t->held[k - 1], s))
 		k--;
 	/* the grown descriptor may now continue its neighbour, or be continued by it */
 	if (k > 0) {
-		while (--k > 0 && join(&t->held[k - 1], &t->held[k]))
+		while (--k > 0 && join_strided(&t->held[k - 1], &t->held[k]))
 			memmove(&t->held[k], &t->held[k + 1],
 				(--t->nheld - k) * sizeof(t->held[0]));
 		return 0;
@@ -193,7 +193,7 @@ static int hold_each(struct emitter *t, struct dcp_strided *s, const struct shap
 	int rc = 0;
 
 	if (outer == DCP_STRIDED_DIMS)
-		return hold(t, s);
+		return hold_strided(t, s);
 	for (uint64_t i = 0; i < shape->dim[outer - 1].count && rc == 0; i++) {
 		s->off = off + i * shape->dim[outer - 1].file;
 		s->dst = dst + i * shape->dim[outer - 1].dst;
@@ -371,8 +371,8 @@ static int clip_run(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint6
 }
 
 /* Indices [@from, @from + @n) of dimension @k. */
-static struct dcp_strided slice(const struct dcp_strided *s, uint32_t k, uint64_t from,
-				uint64_t n)
+static struct dcp_strided slice_dim(const struct dcp_strided *s, uint32_t k, uint64_t from,
+				    uint64_t n)
 {
 	struct dcp_strided part = n == 1 ? dcp_strided_without(s, k) : *s;
 
@@ -409,7 +409,7 @@ int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint
 
 		if (inside)
 			n = DCP_MIN((hi - at - inner) / step + 1, end - first);
-		part = slice(s, k, first, n);
+		part = slice_dim(s, k, first, n);
 		rc = inside ? fn(ctx, &part) : dcp_strided_clip(&part, lo, hi, unit, fn, ctx);
 		first += n;
 	}

@@ -375,7 +375,7 @@ static int too_many(struct cover *c)
 			c->t->npieces);
 }
 
-static int add(struct cover *c, struct dcp_buf *to, const struct part *p)
+static int add_part(struct cover *c, struct dcp_buf *to, const struct part *p)
 {
 	if (to->n / sizeof(*p) >= MAX_BOXES)
 		return too_many(c);
@@ -422,7 +422,7 @@ static int add_box(struct cover *c, struct dcp_buf *to, const struct part *p,
 		return -ENOMEM;
 	for (uint32_t d = 0; d < ndim; d++)
 		q.off += (lo[d] - p->lo[d]) * q.stride[d] * c->t->itemsize;
-	return add(c, to, &q);
+	return add_part(c, to, &q);
 }
 
 /*
@@ -488,13 +488,13 @@ static int add_piece(struct cover *c, uint32_t i)
 	if (p->run_n == 0)
 		return 0;
 	if (p->run_n == whole.volume)
-		return add(c, &c->parts, &whole);
+		return add_part(c, &c->parts, &whole);
 	if (p->filter != DCP_FILTER_NONE)
 		return refuse_encoded(c, p);
 	return add_run(c, &whole, p->run_lo, p->run_lo + p->run_n);
 }
 
-static bool meet(const struct part *a, const struct part *b, uint32_t ndim)
+static bool meets_part(const struct part *a, const struct part *b, uint32_t ndim)
 {
 	for (uint32_t d = 0; d < ndim; d++)
 		if (a->lo[d] >= b->lo[d] + b->len[d] || b->lo[d] >= a->lo[d] + a->len[d])
@@ -503,8 +503,8 @@ static bool meet(const struct part *a, const struct part *b, uint32_t ndim)
 }
 
 /* Append the rest of @p outside of @hole to @to. The two intersect. */
-static int subtract(struct cover *c, struct dcp_buf *to, const struct part *p,
-		    const struct part *hole)
+static int subtract_hole(struct cover *c, struct dcp_buf *to, const struct part *p,
+			 const struct part *hole)
 {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
 	uint32_t ndim = c->t->ndim;
@@ -541,13 +541,13 @@ static int subtract(struct cover *c, struct dcp_buf *to, const struct part *p,
 }
 
 /* Keep @p without the elements that are kept already; parts come in reverse order. */
-static int keep(struct cover *c, const struct part *p)
+static int keep_part(struct cover *c, const struct part *p)
 {
 	size_t nkept, n;
 	int rc;
 
 	dcp_buf_reset(&c->work);
-	rc = add(c, &c->work, p);
+	rc = add_part(c, &c->work, p);
 	parts_of(&c->kept, &nkept);
 	for (size_t k = 0; k < nkept && rc == 0; k++) {
 		parts_of(&c->work, &n);
@@ -557,7 +557,7 @@ static int keep(struct cover *c, const struct part *p)
 
 			if (++c->steps > MAX_STEPS)
 				return too_many(c);
-			if (!meet(&w, have, c->t->ndim)) {
+			if (!meets_part(&w, have, c->t->ndim)) {
 				i++;
 				continue;
 			}
@@ -565,7 +565,7 @@ static int keep(struct cover *c, const struct part *p)
 			 * the remains do not intersect this part any more, so they may go to the
 			 * end
 			 */
-			rc = subtract(c, &c->work, &w, have);
+			rc = subtract_hole(c, &c->work, &w, have);
 			if (rc == 0) {
 				size_t left;
 				struct part *all = parts_of(&c->work, &left);
@@ -627,7 +627,7 @@ int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_pi
 	for (size_t i = 0; i < t->npieces && rc == 0; i++)
 		rc = add_piece(&c, (uint32_t)i);
 	for (p = parts_of(&c.parts, &n); n > 0 && rc == 0; n--)
-		rc = keep(&c, &p[n - 1]);
+		rc = keep_part(&c, &p[n - 1]);
 	if (rc == 0)
 		rc = hand_over(&c, out, nout);
 	dcp_buf_finish(&c.parts);

@@ -21,7 +21,7 @@ bool dcp_chunk_is_packed(const struct dcp_strided *s)
 	return dcp_strided_extent(s) > dcp_strided_bytes(s);
 }
 
-static void swap(uint32_t *a, uint32_t *b)
+static void swap_dims(uint32_t *a, uint32_t *b)
 {
 	uint32_t c = *a;
 
@@ -34,7 +34,7 @@ static void swap(uint32_t *a, uint32_t *b)
  * with the most runs comes right before the dimensions that continue each other in the file, which
  * form one run (*run). Returns the number of dimensions outside of the run.
  */
-static uint32_t order(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
+static uint32_t order_dims(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 {
 	uint32_t n = s->ndim, most = 0;
 
@@ -42,7 +42,7 @@ static uint32_t order(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 		dim[i] = i;
 		for (uint32_t k = i; k && s->file_stride[dim[k - 1]] < s->file_stride[dim[k]];
 		     k--)
-			swap(&dim[k - 1], &dim[k]);
+			swap_dims(&dim[k - 1], &dim[k]);
 	}
 	*run = s->run;
 	while (n && s->file_stride[dim[n - 1]] == *run)
@@ -51,7 +51,7 @@ static uint32_t order(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 		if (s->count[dim[k]] >= s->count[dim[most]])
 			most = k;
 	if (n)
-		swap(&dim[most], &dim[n - 1]);
+		swap_dims(&dim[most], &dim[n - 1]);
 	return n;
 }
 
@@ -85,7 +85,7 @@ int dcp_chunk_pack(const struct dcp_strided *s, dcp_chunk_series_fn fn, void *ct
 {
 	struct packing p = { .s = s, .fn = fn, .ctx = ctx };
 
-	p.n = order(s, p.dim, &p.run);
+	p.n = order_dims(s, p.dim, &p.run);
 	return pack_dims(&p, 0, s->off);
 }
 
@@ -95,7 +95,7 @@ struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s)
 	uint32_t dim[DCP_STRIDED_DIMS];
 	uint64_t at = s->run, run;
 
-	order(s, dim, &run);
+	order_dims(s, dim, &run);
 	for (uint32_t k = s->ndim; k-- > 0; at *= s->count[dim[k]])
 		sent.file_stride[dim[k]] = at;
 	return sent;
@@ -154,7 +154,7 @@ static int by_place(const void *a, const void *b)
 	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->lo, y->lo);
 }
 
-static size_t merge(struct dcp_chunk_range *v, size_t n)
+static size_t merge_ranges(struct dcp_chunk_range *v, size_t n)
 {
 	size_t out = 0;
 
@@ -195,7 +195,7 @@ int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
 		free(r.v);
 		return rc;
 	}
-	*nout = r.n ? merge(r.v, r.n) : 0;
+	*nout = r.n ? merge_ranges(r.v, r.n) : 0;
 	*out = r.v;
 	return 0;
 }
@@ -228,7 +228,8 @@ static int begin_chunk(struct dcp_chunks *c)
  * continued in the next chunk is read one block further, because its last element may end
  * there.
  */
-static int cut(struct dcp_chunks *c, const struct dcp_chunk_range *v, size_t n, uint64_t slack)
+static int cut_ranges(struct dcp_chunks *c, const struct dcp_chunk_range *v, size_t n,
+		      uint64_t slack)
 {
 	uint64_t used = c->slot; /* full, so that the first stretch begins a chunk */
 	int rc = 0;
@@ -302,10 +303,10 @@ int dcp_chunks_create(const struct dcp_chunk_range *const *of, const size_t *n,
 			memcpy(all + total, of[m], n[m] * sizeof(*all));
 		total += n[m];
 	}
-	total = total ? merge(all, total) : 0;
+	total = total ? merge_ranges(all, total) : 0;
 	c->members = members;
 	c->slot = slot;
-	rc = cut(c, all, total, slack ? DCP_CHUNK_BLOCK : 0);
+	rc = cut_ranges(c, all, total, slack ? DCP_CHUNK_BLOCK : 0);
 	c->apart = is_apart(of, n, members, c->unique);
 	free(all);
 	if (rc < 0) {

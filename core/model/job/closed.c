@@ -31,7 +31,7 @@ struct cells {
 };
 
 /* Where stripe @i of the strip begins, in bytes of the item. */
-static uint64_t edge(const struct cells *x, const struct strip *s, uint32_t i)
+static uint64_t find_edge(const struct cells *x, const struct strip *s, uint32_t i)
 {
 	return i == 0 ? s->lo : i >= s->n ? s->hi : s->next + (i - 1) * x->of->size;
 }
@@ -280,7 +280,7 @@ static void deal_strip(void *ctx, const struct cells *x, const struct strip *s)
 	for (uint32_t i = 0; i < s->n; i++, lo = hi) {
 		uint32_t owner = s->first + i;
 
-		hi = edge(x, s, i + 1);
+		hi = find_edge(x, s, i + 1);
 		d->out[owner] += needs_of_all(x, s, lo, hi);
 		/* few ranks need bytes of the strip */
 		if (x->same || d->in[owner] != d->before[i])
@@ -289,7 +289,7 @@ static void deal_strip(void *ctx, const struct cells *x, const struct strip *s)
 }
 
 /* Deal stripes of @size bytes; *@most: the largest number of message bytes of a rank in a round. */
-static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err *err)
+static int deal_stripes(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err *err)
 {
 	struct dcp_job *job = d->job;
 	struct cells x = { .job = job, .fn = deal_strip, .ctx = d };
@@ -323,10 +323,10 @@ static void keep_strip(void *ctx, const struct cells *x, const struct strip *s)
 	for (uint32_t i = 0; i < s->n; i = next) {
 		uint32_t first = (s->first + i) / size * size;
 		uint32_t end = DCP_MIN(d->job->ranks, first + size);
-		uint64_t lo = edge(x, s, i), hi;
+		uint64_t lo = find_edge(x, s, i), hi;
 
 		next = DCP_MIN(s->n, end - s->first);
-		hi = edge(x, s, next);
+		hi = find_edge(x, s, next);
 		for (uint32_t r = first; r < end; r++)
 			if (x->same || d->in[r] != d->before[r - begin])
 				d->job->group[first / size].keeps += needs_of(x, s, lo, hi, r);
@@ -347,7 +347,7 @@ static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 	d.before = d.most_out + job->ranks;
 	while (rc == 0 && (next = dcp_stripe_size(job->staging, job->ranks, 0, job->of.size,
 						  most)) != job->of.size)
-		rc = deal(&d, next, &most, err);
+		rc = deal_stripes(&d, next, &most, err);
 	if (rc == 0 && job->opts.group > 1)
 		rc = each_strip(&x, err);
 	for (uint32_t r = 0; r < job->ranks; r++) {
@@ -382,8 +382,8 @@ static void row_strip(void *ctx, const struct cells *x, const struct strip *s)
 
 	for (uint32_t i = rows->first > s->first ? rows->first - s->first : 0;
 	     i < s->n && s->first + i < end; i++)
-		table_add(&rows->t, s->first + i - rows->first, x, s, edge(x, s, i),
-			  edge(x, s, i + 1));
+		table_add(&rows->t, s->first + i - rows->first, x, s, find_edge(x, s, i),
+			  find_edge(x, s, i + 1));
 }
 
 static int closed_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *v,
@@ -414,7 +414,7 @@ static void column_strip(void *ctx, const struct cells *x, const struct strip *s
 		return;
 	for (uint32_t i = 0; i < s->n; i++)
 		c->from[s->first + i] +=
-			needs_of(x, s, edge(x, s, i), edge(x, s, i + 1), c->rank);
+			needs_of(x, s, find_edge(x, s, i), find_edge(x, s, i + 1), c->rank);
 }
 
 static int closed_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,

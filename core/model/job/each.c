@@ -28,7 +28,7 @@ struct describing {
 	bool swap, any, opaque;
 };
 
-static int describe(void *ctx, const struct dcp_strided *s)
+static int describe_strided(void *ctx, const struct dcp_strided *s)
 {
 	struct describing *x = ctx;
 	struct job_described *d;
@@ -68,7 +68,7 @@ static int describe_kind(struct job_needs *x, const struct job_kind *k, uint32_t
 		return DCP_MIN(rc, 0);
 	rc = dcp_tiling_init(&tl, &k->t, &x->scratch, err);
 	if (rc == 0)
-		rc = dcp_strided_emit(&tl, &cut, describe, &d);
+		rc = dcp_strided_emit(&tl, &cut, describe_strided, &d);
 	if (!d.opaque)
 		return rc;
 	*out = dcp_arena_calloc(&x->arena, 1, sizeof(**out));
@@ -78,7 +78,7 @@ static int describe_kind(struct job_needs *x, const struct job_kind *k, uint32_t
 	return 0;
 }
 
-static int emit(struct job_needs *x, const struct job_tensor *t)
+static int emit_needs(struct job_needs *x, const struct job_tensor *t)
 {
 	const struct job_kind *k = JOB_AT(x->job->kind, struct job_kind, t->kind);
 
@@ -132,7 +132,7 @@ int dcp_job_needs(struct job_needs *x, uint32_t rank, struct dcp_err *err)
 		rc = describe_kind(x, JOB_AT(job->kind, struct job_kind, i), rank, &x->of[i],
 				   err);
 	for (uint64_t i = 0; rc >= 0 && i < job->tensor.n; i++)
-		rc = emit(x, JOB_AT(job->tensor, struct job_tensor, i));
+		rc = emit_needs(x, JOB_AT(job->tensor, struct job_tensor, i));
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : DCP_MIN(rc, 0);
 }
 
@@ -337,8 +337,8 @@ static int send_all(struct sums *x, struct dcp_err *err)
 }
 
 /* Deal stripes of @size bytes; *@most: the largest number of message bytes of a rank in a round. */
-static int deal(struct sums *x, struct dcp_job *job, uint64_t size, uint64_t *most,
-		struct dcp_err *err)
+static int deal_stripes(struct sums *x, struct dcp_job *job, uint64_t size, uint64_t *most,
+			struct dcp_err *err)
 {
 	uint64_t n, *memory;
 	int rc;
@@ -382,7 +382,7 @@ static int deal_all(struct sums *x, struct dcp_job *job, struct dcp_err *err)
 	x->part = &job->part;
 	while (rc == 0 && (next = dcp_stripe_size(job->staging, job->ranks, slack, job->of.size,
 						  most)) != job->of.size)
-		rc = deal(x, job, next, &most, err);
+		rc = deal_stripes(x, job, next, &most, err);
 	return rc;
 }
 
@@ -565,7 +565,7 @@ static int add_groups(struct sums *x, struct dcp_err *err)
 	return rc;
 }
 
-static void begin(struct sums *x, const struct dcp_job *job)
+static void begin_sums(struct sums *x, const struct dcp_job *job)
 {
 	*x = (struct sums){ .job = job, .reader = DCP_JOB_EACH, .of = &job->of };
 	dcp_job_needs_init(&x->needs, job);
@@ -585,7 +585,7 @@ static int each_flows(struct dcp_job *job, struct dcp_err *err)
 	}
 	if (is_alone(job))
 		return 0;
-	begin(&x, job);
+	begin_sums(&x, job);
 	x.rank = job->rank;
 	x.group = job->group;
 	rc = job->opts.exchange == DCP_JOB_ALL ? deal_all(&x, job, err) : add_groups(&x, err);
@@ -599,7 +599,7 @@ static int each_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uin
 	struct sums x;
 	int rc;
 
-	begin(&x, job);
+	begin_sums(&x, job);
 	x.rows = rows;
 	x.first = first;
 	x.n = n;
@@ -631,7 +631,7 @@ static int each_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn 
 	struct sums x;
 	int rc;
 
-	begin(&x, job);
+	begin_sums(&x, job);
 	x.fn = fn;
 	x.ctx = ctx;
 	x.reader = rank;

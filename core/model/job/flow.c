@@ -34,7 +34,7 @@ struct moving {
  * Choose a holder of the moved part for @rank: @rank itself, else a rank of its group, else any
  * holder in turn.
  */
-static uint32_t holder(const struct moving *m, uint32_t rank)
+static uint32_t choose_holder(const struct moving *m, uint32_t rank)
 {
 	const uint32_t *v = m->has->copy;
 	uint32_t n = m->has->ncopies, group = m->job->opts.group, a = m->from;
@@ -61,7 +61,7 @@ static void move_part(struct moving *m, uint32_t first, uint64_t n)
 	m->missing -= n;
 	for (uint32_t i = 0; i < m->needs->ncopies; i++) {
 		uint32_t to = first + m->needs->copy[i];
-		struct job_move move = { holder(m, to), to, bytes };
+		struct job_move move = { choose_holder(m, to), to, bytes };
 
 		if (m->groups) {
 			move.from /= group;

@@ -286,7 +286,7 @@ enum { FIRST_SLOTS = 256, PIECE_WORDS = 3, HEAD_WORDS = 3 };
 
 /* ---- what makes a kind ---- */
 
-static void put(uint64_t **at, const uint64_t *v, size_t n)
+static void put_words(uint64_t **at, const uint64_t *v, size_t n)
 {
 	if (n)
 		memcpy(*at, v, n * sizeof(*v));
@@ -313,8 +313,8 @@ static bool is_cast(const struct dcp_job *job, const struct dcp_tensor *t)
  * Turn the tensor into numbers: rules, shape, size of an element, and for each piece how it is
  * stored, its run and its box. Tensors with equal numbers are of the same kind.
  */
-static int sign(struct dcp_job *job, const struct dcp_tensor *t,
-		const struct dcp_layout_rule *to, const struct dcp_layout_rule *from)
+static int sign_tensor(struct dcp_job *job, const struct dcp_tensor *t,
+		       const struct dcp_layout_rule *to, const struct dcp_layout_rule *from)
 {
 	size_t npieces = job->opts.from ? 0 : t->npieces, most;
 	uint64_t *at;
@@ -330,10 +330,10 @@ static int sign(struct dcp_job *job, const struct dcp_tensor *t,
 	*at++ = to->number | (uint64_t)from->number << 32;
 	*at++ = t->ndim | (uint64_t)is_cast(job, t) << 16 | (uint64_t)t->itemsize << 32;
 	*at++ = npieces;
-	put(&at, to->stage, DCP_LEN(to->stage));
+	put_words(&at, to->stage, DCP_LEN(to->stage));
 	if (job->opts.from)
-		put(&at, from->stage, DCP_LEN(from->stage));
-	put(&at, t->shape, t->ndim);
+		put_words(&at, from->stage, DCP_LEN(from->stage));
+	put_words(&at, t->shape, t->ndim);
 	for (size_t i = 0; i < npieces; i++) {
 		const struct dcp_piece *p = &t->pieces[i];
 
@@ -341,10 +341,10 @@ static int sign(struct dcp_job *job, const struct dcp_tensor *t,
 			(uint64_t)(p->stride != NULL) << 16 | (uint64_t)p->swap << 17;
 		*at++ = p->run_lo;
 		*at++ = p->run_n;
-		put(&at, p->lo, t->ndim);
-		put(&at, p->len, t->ndim);
+		put_words(&at, p->lo, t->ndim);
+		put_words(&at, p->len, t->ndim);
 		if (p->stride)
-			put(&at, p->stride, t->ndim);
+			put_words(&at, p->stride, t->ndim);
 	}
 	job->sign.n = (size_t)(at - (uint64_t *)job->sign.p);
 	return 0;
@@ -580,7 +580,7 @@ static int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_
 		dcp_layout_rule(job->opts.from, t->key, &from);
 		dcp_layout_rule_settle(job->opts.from, &from);
 	}
-	rc = sign(job, t, &to, &from);
+	rc = sign_tensor(job, t, &to, &from);
 	if (rc == 0)
 		rc = more_slots(job);
 	if (rc == -E2BIG)

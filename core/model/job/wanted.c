@@ -106,7 +106,7 @@ static uint32_t digit_of(const struct job_item *item, uint32_t pass, uint32_t of
 	return (uint32_t)(v % BUCKETS);
 }
 
-static uint32_t digits(uint64_t v)
+static uint32_t count_digits(uint64_t v)
 {
 	uint32_t n = 0;
 
@@ -170,8 +170,8 @@ static int dcp_job_sort(struct dcp_job *job)
 		most_off |= items[i].off;
 		most_file |= items[i].file;
 	}
-	off_passes = digits(most_off);
-	passes = off_passes + digits(most_file);
+	off_passes = count_digits(most_off);
+	passes = off_passes + count_digits(most_file);
 	for (uint32_t pass = 0; pass < passes; pass++) {
 		uint32_t count[BUCKETS + 1] = { 0 };
 
@@ -342,8 +342,8 @@ static void find_groups(const struct dcp_job *job, struct job_team *t)
 	}
 }
 
-static int make(struct job_teams *x, const struct dcp_layout_rule *rule, uint32_t ndim,
-		struct job_team **out)
+static int make_team(struct job_teams *x, const struct dcp_layout_rule *rule, uint32_t ndim,
+		     struct job_team **out)
 {
 	struct job_team *t = dcp_arena_calloc(&x->arena, 1, sizeof(*t));
 	int rc;
@@ -386,7 +386,7 @@ int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 			dcp_arena_reset(&x->arena);
 		}
 		*slot = NULL;
-		rc = make(x, rule, k->t.ndim, slot);
+		rc = make_team(x, rule, k->t.ndim, slot);
 	}
 	if (rc == 0)
 		rc = dcp_spread_set((*slot)->spread, k->t.key, k->t.shape, err);
@@ -402,7 +402,7 @@ struct noting {
 	struct job_vec *runs; /* by pattern: struct job_run */
 };
 
-static int note(struct noting *x, uint32_t p, uint64_t off, uint64_t n)
+static int note_run(struct noting *x, uint32_t p, uint64_t off, uint64_t n)
 {
 	struct job_vec *v = &x->runs[p];
 	struct job_run *last = v->n ? JOB_AT(*v, struct job_run, v->n - 1) : NULL;
@@ -426,9 +426,9 @@ static int note_strided(void *ctx, const struct dcp_strided *s)
 	if (dcp_job_is_zeros(s->piece))
 		return 0;
 	if (dcp_job_is_opaque(s->piece)) /* all of it or nothing */
-		return note(x, s->piece->file, 0, 0);
+		return note_run(x, s->piece->file, 0, 0);
 	for (;;) {
-		int rc = note(x, s->piece->file, off, s->run);
+		int rc = note_run(x, s->piece->file, off, s->run);
 
 		if (rc < 0)
 			return rc;
@@ -445,7 +445,7 @@ static int note_strided(void *ctx, const struct dcp_strided *s)
 }
 
 /* Sort the runs, and merge runs that touch. */
-static void tidy(struct job_runs *r)
+static void merge_runs(struct job_runs *r)
 {
 	size_t n = 0;
 
@@ -515,7 +515,7 @@ static int note_kind(struct dcp_job *job, struct job_kind *k, const struct parts
 		rc = note_parts(&x, parts, err);
 	for (size_t p = 0; x.runs && k->runs && p < k->t.npieces; p++) {
 		k->runs[p] = (struct job_runs){ x.runs[p].p, x.runs[p].n };
-		tidy(&k->runs[p]);
+		merge_runs(&k->runs[p]);
 	}
 	free(x.runs);
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
@@ -610,7 +610,7 @@ static bool is_wanted(const struct dcp_job *job, const struct job_item *item)
 	       (k->wanted == JOB_SOME && k->runs[item->pattern - k->first].n);
 }
 
-static void choose(struct dcp_job *job, const struct choice *v, size_t n, uint64_t *load)
+static void choose_copies(struct dcp_job *job, const struct choice *v, size_t n, uint64_t *load)
 {
 	const struct job_copy *best = NULL;
 
@@ -662,7 +662,7 @@ int dcp_job_choose(struct dcp_job *job)
 			load[item->file] += item->n;
 	}
 	DCP_SORT(v, n, compare_choices);
-	choose(job, v, n, load);
+	choose_copies(job, v, n, load);
 	job->used -= job->copy.n * sizeof(*v) + job->opts.nfiles * sizeof(*load);
 	free(v);
 	free(load);

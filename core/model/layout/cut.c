@@ -30,10 +30,11 @@ struct job {
 };
 
 /* "llama.layout:3: key w, rank 5: shard(1)@tp: ..." */
-static int refuse(const struct job *job, const struct place *p, int code, const char *fmt, ...)
-	DCP_PRINTF(4, 5);
+static int refuse_cut(const struct job *job, const struct place *p, int code, const char *fmt,
+		      ...) DCP_PRINTF(4, 5);
 
-static int refuse(const struct job *job, const struct place *p, int code, const char *fmt, ...)
+static int refuse_cut(const struct job *job, const struct place *p, int code, const char *fmt,
+		      ...)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	char line[16] = "", why[160];
@@ -83,16 +84,17 @@ static int stage_has(const struct job *job, const struct place *p, uint64_t numb
 	int rc;
 
 	if (number >= p->arg)
-		return refuse(job, p, -EINVAL, "the key's number %ju is past the last stage's",
-			      (uintmax_t)number);
+		return refuse_cut(job, p, -EINVAL,
+				  "the key's number %ju is past the last stage's",
+				  (uintmax_t)number);
 	rc = dcp_layout_part(p->split, p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
 			     p->arg, &part, why, sizeof(why));
 	if (rc < 0)
-		return refuse(job, p, rc, "%s", why);
+		return refuse_cut(job, p, rc, "%s", why);
 	return number >= part.lo && number - part.lo < part.n;
 }
 
-static const struct place *places(const struct job *job)
+static const struct place *places_of(const struct job *job)
 {
 	return job->rule->nplace ? &job->l->place[job->rule->place] : NULL;
 }
@@ -100,7 +102,7 @@ static const struct place *places(const struct job *job)
 /* Does the rank have the key? 1 or 0. */
 static int has_key(const struct job *job)
 {
-	const struct place *p = places(job);
+	const struct place *p = places_of(job);
 	size_t nstage = 0;
 	int rc = !job->rule->drop;
 
@@ -138,7 +140,7 @@ static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
 
 	if (p->kind != PLACE_SHARD || p->split != SPLIT_CHUNK)
 		return false;
-	for (const struct place *q = places(job); q < p; q++)
+	for (const struct place *q = places_of(job); q < p; q++)
 		wraps = wraps || (q->kind < PLACE_ONLY && q->mesh_dim > p->mesh_dim);
 	for (uint32_t d = 0; d < job->ndim; d++)
 		empty = empty || job->axis[d].len == 0;
@@ -156,10 +158,10 @@ static int cut_axis(const struct job *job, const struct place *p)
 	if (dim == LAYOUT_DIM_WHOLE)
 		return 0;
 	if (dim == LAYOUT_DIM_NONE)
-		return refuse(job, p, -EINVAL,
-			      "the tensor has %" PRIu32
-			      " dimension%s; write optional to replicate it",
-			      job->ndim, dcp_s(job->ndim));
+		return refuse_cut(job, p, -EINVAL,
+				  "the tensor has %" PRIu32
+				  " dimension%s; write optional to replicate it",
+				  job->ndim, dcp_s(job->ndim));
 	axis = &job->axis[dim];
 	if (is_fsdp_of_nothing(job, p)) {
 		*axis = (struct dcp_axis){ 0 };
@@ -171,13 +173,13 @@ static int cut_axis(const struct job *job, const struct place *p)
 		rc = dcp_layout_axis_take(axis, &s, job->arena);
 	if (rc == -ENOMEM)
 		return rc;
-	return rc < 0 ? refuse(job, p, rc, "dimension %d: %s", dim,
-			       why[0] ? why : "too many spans")
+	return rc < 0 ? refuse_cut(job, p, rc, "dimension %d: %s", dim,
+				   why[0] ? why : "too many spans")
 		      : 0;
 }
 
 /* Flatten the array, without cutting it yet. */
-static int flatten(const struct job *job, const struct place *p)
+static int flatten_array(const struct job *job, const struct place *p)
 {
 	struct dcp_cut *cut = job->out;
 	uint64_t n;
@@ -185,7 +187,7 @@ static int flatten(const struct job *job, const struct place *p)
 	if (cut->flat)
 		return 0;
 	if (!dcp_cut_volume(cut, &n))
-		return refuse(job, p, -E2BIG, "the array has more than 2^64 elements");
+		return refuse_cut(job, p, -E2BIG, "the array has more than 2^64 elements");
 	cut->flat = true;
 	cut->flat_n = n;
 	return 0;
@@ -198,10 +200,10 @@ static int flat_part(const struct job *job, const struct place *p, uint64_t n, u
 	uint64_t c = dcp_div_up(n, parts);
 
 	if (p->split == SPLIT_EVEN && n % parts != 0)
-		return refuse(job, p, -EINVAL, "%ju elements are not a multiple of %u",
-			      (uintmax_t)n, parts);
+		return refuse_cut(job, p, -EINVAL, "%ju elements are not a multiple of %u",
+				  (uintmax_t)n, parts);
 	if (p->arg > 1 && dcp_ckd_mul(&c, dcp_div_up(c, p->arg), p->arg))
-		return refuse(job, p, -E2BIG, "more than 2^64 elements with padding");
+		return refuse_cut(job, p, -E2BIG, "more than 2^64 elements with padding");
 	*out = c;
 	return 0;
 }
@@ -214,7 +216,7 @@ static int cut_flat(const struct job *job, const struct place *p)
 
 	if (p->optional && job->ndim == 0)
 		return 0;
-	rc = flatten(job, p);
+	rc = flatten_array(job, p);
 	if (rc < 0)
 		return rc;
 	n = cut->flat_n + cut->pad; /* fits: a part was no longer than this */
@@ -234,7 +236,7 @@ static int cut_flat(const struct job *job, const struct place *p)
 
 static int cut_all(const struct job *job)
 {
-	const struct place *p = places(job);
+	const struct place *p = places_of(job);
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < job->rule->nplace; i++) {
@@ -255,7 +257,7 @@ static size_t spans_of(const struct job *job)
 }
 
 /* Begin with the whole tensor: axes and their spans in one block. */
-static int start(struct job *job, const uint64_t *shape)
+static int make_axes(struct job *job, const uint64_t *shape)
 {
 	size_t axes = job->ndim * sizeof(struct dcp_axis);
 	char *mem = dcp_arena_alloc(job->arena, axes + job->ndim * sizeof(struct dcp_span));
@@ -310,13 +312,13 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 		return no_rule(l, rule->key, rank, err);
 	job.rule = &l->rule[rule->number];
 	if (ndim > DCP_MAX_NDIM)
-		return refuse(&job, NULL, -E2BIG, "%" PRIu32 " dimensions; the limit is %d",
-			      ndim, DCP_MAX_NDIM);
+		return refuse_cut(&job, NULL, -E2BIG, "%" PRIu32 " dimensions; the limit is %d",
+				  ndim, DCP_MAX_NDIM);
 	dcp_layout_coords(l, rank, job.at);
 	rc = has_key(&job);
 	if (rc != 1)
 		return rc;
-	rc = start(&job, shape);
+	rc = make_axes(&job, shape);
 	if (rc < 0)
 		return rc;
 	cut.axis = job.axis;
@@ -324,8 +326,8 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 	if (rc < 0)
 		return rc;
 	if (spans_of(&job) > DCP_LAYOUT_MAX_SPANS)
-		return refuse(&job, NULL, -E2BIG, "%zu spans; the limit is %d", spans_of(&job),
-			      DCP_LAYOUT_MAX_SPANS);
+		return refuse_cut(&job, NULL, -E2BIG, "%zu spans; the limit is %d",
+				  spans_of(&job), DCP_LAYOUT_MAX_SPANS);
 	*out = cut;
 	return 1;
 }
@@ -474,7 +476,7 @@ uint64_t dcp_deal_slices(const struct place *p, uint32_t parts, uint64_t n)
 /* ---- one part ---- */
 
 /* The beginning of part @i, if parts have @c elements and the last parts are clipped. */
-static inline uint64_t edge(uint64_t c, uint64_t i, uint64_t n)
+static inline uint64_t find_edge(uint64_t c, uint64_t i, uint64_t n)
 {
 	uint64_t at;
 
@@ -482,7 +484,7 @@ static inline uint64_t edge(uint64_t c, uint64_t i, uint64_t n)
 }
 
 /* The number of elements of [lo, hi) before @x. */
-static inline uint64_t clip(uint64_t x, uint64_t lo, uint64_t hi)
+static inline uint64_t count_before(uint64_t x, uint64_t lo, uint64_t hi)
 {
 	return DCP_MAX(DCP_MIN(x, hi), lo) - lo;
 }
@@ -493,7 +495,7 @@ static uint64_t sized_below(const struct place *p, uint32_t i, uint64_t x)
 
 	for (uint32_t k = 0; k < i; k++)
 		lo += p->number[k];
-	return clip(x, lo, lo + p->number[i]);
+	return count_before(x, lo, lo + p->number[i]);
 }
 
 static uint64_t grouped_below(const struct deal *deal, uint32_t i, uint64_t x)
@@ -507,7 +509,7 @@ static uint64_t grouped_below(const struct deal *deal, uint32_t i, uint64_t x)
 		char why[1];
 
 		dcp_layout_part(p->split, p, deal->parts, i, n, &s, why, sizeof(why));
-		below += clip(x - base, s.lo, s.lo + s.n);
+		below += count_before(x - base, s.lo, s.lo + s.n);
 		base += n;
 	}
 	return below;
@@ -548,20 +550,21 @@ uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_m
 
 	switch (deal->way) {
 	case DEAL_CHUNK:
-		return clip(mark->x, edge(c, i, n), edge(c, (uint64_t)i + 1, n));
+		return count_before(mark->x, find_edge(c, i, n),
+				    find_edge(c, (uint64_t)i + 1, n));
 	case DEAL_BALANCED:
 		lo = c * i + DCP_MIN(i, deal->more);
-		return clip(mark->x, lo, lo + c + (i < deal->more));
+		return count_before(mark->x, lo, lo + c + (i < deal->more));
 	case DEAL_SIZES:
 		return sized_below(deal->p, i, mark->x);
 	case DEAL_GROUPS:
 		return grouped_below(deal, i, mark->x);
 	case DEAL_STRIDED: /* in all earlier pieces, and in the piece that holds it */
-		lo = edge(deal->more, i, c);
+		lo = find_edge(deal->more, i, c);
 		len = DCP_MIN(c, n - (mark->x - mark->rest));
-		return mark->full * (edge(deal->more, (uint64_t)i + 1, c) - lo) +
-		       clip(mark->rest, edge(mark->part, i, len),
-			    edge(mark->part, (uint64_t)i + 1, len));
+		return mark->full * (find_edge(deal->more, (uint64_t)i + 1, c) - lo) +
+		       count_before(mark->rest, find_edge(mark->part, i, len),
+				    find_edge(mark->part, (uint64_t)i + 1, len));
 	case DEAL_INTERLEAVE: /* full rounds, the block in this round, and the rest */
 		return (mark->full + (i < mark->part)) * c + (i == mark->part ? mark->rest : 0);
 	}

@@ -152,7 +152,7 @@ bool dcp_layout_rule(const struct dcp_layout *l, const char *key, struct dcp_lay
 }
 
 /* A glob's bytes with 0 for what matches anything; returns how many, at most NEAR_LEN. */
-static size_t flatten(const struct glob *g, char *out)
+static size_t flatten_glob(const struct glob *g, char *out)
 {
 	size_t n = 0;
 
@@ -168,10 +168,10 @@ static size_t flatten(const struct glob *g, char *out)
 }
 
 /* Edit distance in which a wildcard takes any run of the key for nothing. */
-static size_t distance(const struct glob *g, const char *key, size_t nk)
+static size_t measure_distance(const struct glob *g, const char *key, size_t nk)
 {
 	char flat[NEAR_LEN];
-	size_t ng = flatten(g, flat), row[NEAR_LEN + 1];
+	size_t ng = flatten_glob(g, flat), row[NEAR_LEN + 1];
 
 	for (size_t k = 0; k <= nk; k++)
 		row[k] = k;
@@ -202,7 +202,7 @@ uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
 	for (uint32_t r = 0; r < l->nrule; r++)
 		for (uint32_t i = 0; i < l->rule[r].nglob && seen < NEAR_GLOBS; i++, seen++) {
 			const struct glob *g = &l->glob[l->rule[r].glob + i];
-			size_t d = distance(g, key, nk);
+			size_t d = measure_distance(g, key, nk);
 
 			if (d < best) {
 				best = d;
@@ -266,7 +266,7 @@ static bool has_dim(const struct place *p)
 }
 
 /* The text before the next argument: "(" or ", ". */
-static const char *comma(bool *first)
+static const char *take_separator(bool *first)
 {
 	bool was = *first;
 
@@ -279,19 +279,19 @@ static void print_args(const struct place *p, struct dcp_buf *out)
 	bool first = true;
 
 	if (has_dim(p))
-		dcp_buf_printf(out, "%s%d", comma(&first), p->dim);
+		dcp_buf_printf(out, "%s%d", take_separator(&first), p->dim);
 	if (p->kind == PLACE_STRIDED || p->kind == PLACE_INTERLEAVE || p->kind == PLACE_STAGE)
-		dcp_buf_printf(out, "%s%ju", comma(&first), (uintmax_t)p->arg);
+		dcp_buf_printf(out, "%s%ju", take_separator(&first), (uintmax_t)p->arg);
 	if (p->kind == PLACE_FLAT && p->arg)
-		dcp_buf_printf(out, "%spad=%ju", comma(&first), (uintmax_t)p->arg);
+		dcp_buf_printf(out, "%spad=%ju", take_separator(&first), (uintmax_t)p->arg);
 	if (split_word(p))
-		dcp_buf_printf(out, "%s%s", comma(&first), split_word(p));
+		dcp_buf_printf(out, "%s%s", take_separator(&first), split_word(p));
 	if (p->number) {
-		dcp_buf_str(out, comma(&first));
+		dcp_buf_str(out, take_separator(&first));
 		print_list(out, p->grouped ? "groups=[" : "sizes=[", p);
 	}
 	if (p->optional && p->kind != PLACE_COLWISE && p->kind != PLACE_ROWWISE)
-		dcp_buf_printf(out, "%soptional", comma(&first));
+		dcp_buf_printf(out, "%soptional", take_separator(&first));
 	if (!first)
 		dcp_buf_str(out, ")");
 }
@@ -373,21 +373,21 @@ int dcp_layout_explain(const struct dcp_layout *l, const char *key, struct dcp_b
 /* The arithmetic of cutting: the elements of a length that belong to one of several parts. */
 
 /* The edge before part @index where parts have @c elements and the last ones are clipped. */
-static uint64_t edge(uint64_t c, uint64_t index, uint64_t n)
+static uint64_t find_edge(uint64_t c, uint64_t index, uint64_t n)
 {
 	uint64_t at;
 
 	return dcp_ckd_mul(&at, c, index) || at > n ? n : at;
 }
 
-static struct slice chunk(uint64_t n, uint64_t parts, uint64_t index)
+static struct slice cut_chunk(uint64_t n, uint64_t parts, uint64_t index)
 {
-	uint64_t c = dcp_div_up(n, parts), lo = edge(c, index, n);
+	uint64_t c = dcp_div_up(n, parts), lo = find_edge(c, index, n);
 
-	return (struct slice){ lo, edge(c, index + 1, n) - lo };
+	return (struct slice){ lo, find_edge(c, index + 1, n) - lo };
 }
 
-static struct slice balanced(uint64_t n, uint64_t parts, uint64_t index)
+static struct slice cut_balanced(uint64_t n, uint64_t parts, uint64_t index)
 {
 	uint64_t small = n / parts, larger = n % parts;
 
@@ -395,8 +395,8 @@ static struct slice balanced(uint64_t n, uint64_t parts, uint64_t index)
 			       small + (index < larger) };
 }
 
-static int sized(const struct place *p, uint32_t index, uint64_t n, struct slice *out,
-		 char *why, size_t why_size)
+static int cut_sized(const struct place *p, uint32_t index, uint64_t n, struct slice *out,
+		     char *why, size_t why_size)
 {
 	uint64_t lo = 0;
 
@@ -418,10 +418,10 @@ int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts,
 
 	switch (kind) {
 	case SPLIT_BALANCED:
-		*out = balanced(n, parts, index);
+		*out = cut_balanced(n, parts, index);
 		return 0;
 	case SPLIT_SIZES:
-		return sized(p, index, n, out, why, why_size);
+		return cut_sized(p, index, n, out, why, why_size);
 	case SPLIT_EVEN:
 		if (n % parts != 0) {
 			snprintf(why, why_size, "%ju is not a multiple of %u", (uintmax_t)n,
@@ -442,7 +442,7 @@ int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts,
 	case SPLIT_TIGHT:
 		break;
 	}
-	*out = chunk(n, parts, index);
+	*out = cut_chunk(n, parts, index);
 	return 0;
 }
 
@@ -466,8 +466,8 @@ static void slices_add(struct slices *s, uint64_t lo, uint64_t n)
 	s->len += n;
 }
 
-static int grouped(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
-		   struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
+static int cut_grouped(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
+		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
 	uint64_t base = 0, scale = n / p->sum;
 	int rc;
@@ -493,23 +493,24 @@ static int grouped(const struct place *p, uint32_t parts, uint32_t index, uint64
 }
 
 /* torch.chunk() twice: in split_factor pieces, and each piece in parts. */
-static int strided(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
-		   struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
+static int cut_strided(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
+		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
 	uint64_t c = dcp_div_up(n, p->arg), pieces = c ? dcp_div_up(n, c) : 0;
 	int rc = slices_alloc(out, pieces, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < pieces; j++) {
-		struct slice piece = chunk(n, p->arg, j);
-		struct slice part = chunk(piece.n, parts, index);
+		struct slice piece = cut_chunk(n, p->arg, j);
+		struct slice part = cut_chunk(piece.n, parts, index);
 
 		slices_add(out, piece.lo + part.lo, part.n);
 	}
 	return rc;
 }
 
-static int interleaved(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
-		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
+static int cut_interleaved(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
+			   struct dcp_arena *arena, struct slices *out, char *why,
+			   size_t why_size)
 {
 	uint64_t blocks = dcp_div_up(n, p->arg);
 	uint64_t mine = blocks > index ? dcp_div_up(blocks - index, parts) : 0;
@@ -529,11 +530,11 @@ int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint
 	int rc;
 
 	if (p->grouped)
-		return grouped(p, parts, index, n, arena, out, why, why_size);
+		return cut_grouped(p, parts, index, n, arena, out, why, why_size);
 	if (p->kind == PLACE_STRIDED && parts > 1)
-		return strided(p, parts, index, n, arena, out, why, why_size);
+		return cut_strided(p, parts, index, n, arena, out, why, why_size);
 	if (p->kind == PLACE_INTERLEAVE && parts > 1)
-		return interleaved(p, parts, index, n, arena, out, why, why_size);
+		return cut_interleaved(p, parts, index, n, arena, out, why, why_size);
 	rc = dcp_layout_part(p->split, p, parts, index, n, &out->one, why, why_size);
 	if (rc < 0)
 		return rc;
@@ -544,8 +545,8 @@ int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint
 }
 
 /* Append the intersection of a span with @s, whose first element will be at @at. */
-static void meet(struct dcp_axis *out, struct dcp_span *to, const struct slice *s, uint64_t at,
-		 const struct dcp_span *from)
+static void add_overlap(struct dcp_axis *out, struct dcp_span *to, const struct slice *s,
+			uint64_t at, const struct dcp_span *from)
 {
 	uint64_t lo = DCP_MAX(s->lo, from->at);
 	uint64_t hi = DCP_MIN(s->lo + s->n, from->at + from->n);
@@ -600,7 +601,7 @@ int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s, struct d
 			j++;
 		for (size_t k = j; k < axis->n && axis->span[k].at < s->v[i].lo + s->v[i].n;
 		     k++)
-			meet(&out, to, &s->v[i], at, &axis->span[k]);
+			add_overlap(&out, to, &s->v[i], at, &axis->span[k]);
 	}
 	out.span = to;
 	*axis = out;

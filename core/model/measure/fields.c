@@ -43,7 +43,7 @@ const char *dcp_stats_note(const struct dcp_stats_of *of)
 	return dcp_stats_is_opaque(of->dtype) ? "bytes" : "";
 }
 
-static void add(struct dcp_stats_fields *out, const char *name, struct dcp_stats_field f)
+static void add_field(struct dcp_stats_fields *out, const char *name, struct dcp_stats_field f)
 {
 	f.name = name;
 	out->field[out->n++] = f;
@@ -51,12 +51,12 @@ static void add(struct dcp_stats_fields *out, const char *name, struct dcp_stats
 
 static void add_count(struct dcp_stats_fields *out, const char *name, uint64_t n)
 {
-	add(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_COUNT, .count = n });
+	add_field(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_COUNT, .count = n });
 }
 
 static void add_number(struct dcp_stats_fields *out, const char *name, double v)
 {
-	add(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_NUMBER, .number = v });
+	add_field(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_NUMBER, .number = v });
 }
 
 static void add_limit(struct dcp_stats_fields *out, const struct dcp_stats_of *of, bool some,
@@ -66,8 +66,8 @@ static void add_limit(struct dcp_stats_fields *out, const struct dcp_stats_of *o
 	const char *exact = some ? dcp_stats_exact(out->limit[most], of, most) : NULL;
 
 	if (exact)
-		add(out, name,
-		    (struct dcp_stats_field){ .kind = DCP_FIELD_DIGITS, .text = exact });
+		add_field(out, name,
+			  (struct dcp_stats_field){ .kind = DCP_FIELD_DIGITS, .text = exact });
 	else
 		add_number(out, name, !some ? NAN : most ? of->s->max : of->s->min);
 }
@@ -80,7 +80,7 @@ static void add_first(struct dcp_stats_fields *out, const char *name,
 	if (!of->several && first != DCP_NO_INDEX)
 		f.text = dcp_place_text(out->place[which], sizeof(out->place[which]), of->shape,
 					of->ndim, first / dcp_stats_values(of->dtype));
-	add(out, name, f);
+	add_field(out, name, f);
 }
 
 void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *out)
@@ -101,8 +101,9 @@ void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *ou
 	add_count(out, "inf", s->infs);
 	add_first(out, "first_nan", of, s->first_nan, 0);
 	add_first(out, "first_inf", of, s->first_inf, 1);
-	add(out, "note",
-	    (struct dcp_stats_field){ .kind = DCP_FIELD_TEXT, .text = dcp_stats_note(of) });
+	add_field(
+		out, "note",
+		(struct dcp_stats_field){ .kind = DCP_FIELD_TEXT, .text = dcp_stats_note(of) });
 }
 
 static void put_number(struct dcp_jsonw *w, const char *name, double v)

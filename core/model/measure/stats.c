@@ -81,8 +81,8 @@ void dcp_stats_init(struct dcp_stats *s)
 
 /* @n finite numbers more, from @min to @max, with this mean and sum of squared distances from
  * it. */
-static void take(struct dcp_stats *s, uint64_t n, double min, double max, double mean,
-		 double m2)
+static void add_numbers(struct dcp_stats *s, uint64_t n, double min, double max, double mean,
+			double m2)
 {
 	double all = (double)s->finite + (double)n, far = mean - s->mean;
 
@@ -106,7 +106,7 @@ static void take(struct dcp_stats *s, uint64_t n, double min, double max, double
 
 void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later)
 {
-	take(s, later->finite, later->min, later->max, later->mean, later->m2);
+	add_numbers(s, later->finite, later->min, later->max, later->mean, later->m2);
 	s->n += later->n;
 	s->zeros += later->zeros;
 	s->subnormals += later->subnormals;
@@ -197,7 +197,7 @@ static void take_value(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dc
 		s->zeros += x == 0 ? n : 0;
 		s->subnormals += x != 0 && fabs(x) < least_normal(t) ? n : 0;
 		s->huge += fabs(x) >= 0x1p64 && t != DCP_DTYPE_F8_E8M0 ? n : 0;
-		take(s, n, x, x, x, 0);
+		add_numbers(s, n, x, x, x, 0);
 		put_bin(bins, x, n);
 	}
 }
@@ -377,7 +377,7 @@ struct block {
 	const uint16_t *bf16;
 };
 
-static void widen(struct block *b, enum dcp_dtype t, const void *p, size_t n)
+static void widen_block(struct block *b, enum dcp_dtype t, const void *p, size_t n)
 {
 	b->narrow = b->f;
 	b->wide = NULL;
@@ -433,7 +433,7 @@ static double number_at(const struct block *b, size_t i)
 			 : (double)b->narrow[i];
 }
 
-static void sum(const struct block *b, size_t n, double mean, double *sum, double *square)
+static void sum_block(const struct block *b, size_t n, double mean, double *sum, double *square)
 {
 	if (b->wide)
 		sum_f64(b->wide, n, mean, sum, square);
@@ -543,7 +543,7 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 	s->n += n;
 	s->low = DCP_MIN(s->low, e.low);
 	s->high = DCP_MAX(s->high, e.high);
-	widen(&b, t, p, n);
+	widen_block(&b, t, p, n);
 	min = of_key(t, k, e.low);
 	max = of_key(t, k, e.high);
 	if (!k->is_float) {
@@ -566,19 +566,19 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 		}
 	}
 	if (!summed)
-		sum(&b, finite, 0, &total, &square);
+		sum_block(&b, finite, 0, &total, &square);
 	mean = !finite           ? 0
 	       : isfinite(total) ? total / (double)finite
 				 : mean_of_huge(&b, finite);
 	square -= total * mean;
 	/* Little is left of much: the squares again, of the distances. */
 	if (square < 1e-3 * total * mean || !isfinite(square)) {
-		sum(&b, finite, mean, &total, &square);
+		sum_block(&b, finite, mean, &total, &square);
 		mean += finite && isfinite(total) ? total / (double)finite : 0;
 		square = isnan(square) ? INFINITY : square;
 	}
 	mean = DCP_MIN(DCP_MAX(mean, min), max); /* where rounding would leave the doubles */
-	take(s, finite, min, max, mean, square);
+	add_numbers(s, finite, min, max, mean, square);
 	for (size_t i = 0; i < finite && bins && !has_exponents(k); i++)
 		put_bin(bins, number_at(&b, i), 1);
 }
@@ -613,8 +613,8 @@ bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out)
 		size_t k = DCP_MIN(n - i, (size_t)BLOCK);
 		double square;
 
-		widen(&b, t, (const char *)p + i * kind_of(t).bytes, k);
-		sum(&b, k, 0, &total, &square);
+		widen_block(&b, t, (const char *)p + i * kind_of(t).bytes, k);
+		sum_block(&b, k, 0, &total, &square);
 		*out += square;
 	}
 	return isfinite(*out);
@@ -649,7 +649,7 @@ void dcp_stats_widen(enum dcp_dtype t, double *out, const void *p, size_t n)
 				out[j] = dcp_stats_number(t, p, j);
 			continue;
 		}
-		widen(&b, t, (const char *)p + i * kind_of(t).bytes, k);
+		widen_block(&b, t, (const char *)p + i * kind_of(t).bytes, k);
 		if (b.bf16)
 			widen_bf16(b.f, b.bf16, k);
 		if (b.wide)

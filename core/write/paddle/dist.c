@@ -38,7 +38,7 @@ struct saving {
 	struct dcp_err *err;
 };
 
-static const char *refuses(const struct dcp_write_tensor *t)
+static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {
 	return dcp_ndarray_can(t->dtype) ? NULL : "Paddle has no such type: give --dtype";
 }
@@ -70,7 +70,7 @@ static int place_tensor(struct saving *s, size_t tensor, uint32_t *of_rank)
 	return dcp_buf_error(&s->boxes);
 }
 
-static int place(struct saving *s)
+static int place_tensors(struct saving *s)
 {
 	uint32_t *of_rank = calloc(s->set->ranks, sizeof(*of_rank));
 	int rc = of_rank ? 0 : -ENOMEM;
@@ -255,7 +255,7 @@ static int plan_as(const struct dcp_write_set *set, bool old, struct dcp_writer 
 		   struct dcp_err *err)
 {
 	struct saving s = { .set = set, .old = old, .err = err };
-	int rc = place(&s);
+	int rc = place_tensors(&s);
 
 	if (rc == 0)
 		rc = put_files(&s, w);
@@ -266,8 +266,8 @@ static int plan_as(const struct dcp_write_set *set, bool old, struct dcp_writer 
 	return rc;
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	return plan_as(set, false, w, err);
 }
@@ -282,14 +282,14 @@ const struct dcp_write_format dcp_write_paddle_dist = {
 	.name = "paddle-dist",
 	.what = "paddle.distributed.save_state_dict, for Paddle from 3.2 on",
 	.takes = DCP_WRITE_LAYOUT | DCP_WRITE_BOXES,
-	.refuses = refuses,
-	.plan = plan,
+	.refuses = refuses_tensor,
+	.plan = plan_files,
 };
 
 const struct dcp_write_format dcp_write_paddle_dist_31 = {
 	.name = "paddle-dist-3.1",
 	.what = "the same for Paddle 2.6 to 3.1",
 	.takes = DCP_WRITE_LAYOUT | DCP_WRITE_BOXES,
-	.refuses = refuses,
+	.refuses = refuses_tensor,
 	.plan = plan_old,
 };

@@ -38,7 +38,7 @@ struct saving {
 	struct dcp_err *err;
 };
 
-static const char *refuses(const struct dcp_write_tensor *t)
+static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {
 	/* An F8 would come back as I8. */
 	if (!dcp_ndarray_can(t->dtype) || t->dtype == DCP_DTYPE_F8_E4M3 ||
@@ -47,7 +47,7 @@ static const char *refuses(const struct dcp_write_tensor *t)
 	return NULL;
 }
 
-static bool has(const struct dcp_object *o, const char *word)
+static bool has_word(const struct dcp_object *o, const char *word)
 {
 	return memmem(o->json, o->json_len, word, strlen(word)) != NULL;
 }
@@ -56,11 +56,11 @@ static bool has(const struct dcp_object *o, const char *word)
 static const char *refuses_object(const struct dcp_object *o)
 {
 	if ((o->type && strncmp(o->type, "torch.", 6) == 0) ||
-	    (has(o, "\"$class\"") && has(o, "\"torch.")))
+	    (has_word(o, "\"$class\"") && has_word(o, "\"torch.")))
 		return "it is of a class of torch, which Paddle cannot unpickle";
-	if (has(o, "\"$bytes\"") || has(o, "\"$set\"") || has(o, "\"range\""))
+	if (has_word(o, "\"$bytes\"") || has_word(o, "\"$set\"") || has_word(o, "\"range\""))
 		return "paddle.load takes no bytes, sets and ranges";
-	if (has(o, "\"$ndarray\""))
+	if (has_word(o, "\"$ndarray\""))
 		return "paddle.load makes tensors of numpy arrays";
 	return dcp_value_refuses(o, false);
 }
@@ -229,7 +229,7 @@ static int check_places(const struct saving *s)
 }
 
 /* Make the tree, twice, because only a state dict has arrays in parts. */
-static int arrange(struct saving *s)
+static int make_tree(struct saving *s)
 {
 	int rc = dcp_tree_make(s->set, NULL, &s->tree);
 	bool any = false;
@@ -252,8 +252,8 @@ static int arrange(struct saving *s)
 	return dcp_tree_make(s->set, s->big, &s->tree);
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;
 	struct saving s = { .set = set, .err = err };
@@ -268,7 +268,7 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	s.big = calloc(set->ntensors + 1, sizeof(*s.big));
 	s.memo = calloc(set->ntensors + 1, sizeof(*s.memo));
 	if (s.big && s.memo)
-		rc = arrange(&s);
+		rc = make_tree(&s);
 	if (rc == 0) {
 		dcp_writer_file(w, opts->name ? opts->name : "model.pdparams", true);
 		rc = put_all(&s, &pickle, w);
@@ -290,9 +290,9 @@ const struct dcp_write_format dcp_write_paddle = {
 	.what = "one file of paddle.save",
 	.extensions = extensions,
 	.takes = DCP_WRITE_PROTOCOL | DCP_WRITE_OBJECTS,
-	.refuses = refuses,
+	.refuses = refuses_tensor,
 	.refuses_object = refuses_object,
-	.plan = plan,
+	.plan = plan_files,
 };
 
 /*
@@ -332,7 +332,7 @@ static int by_key(const void *a, const void *b)
 	return strcmp((*x)->key, (*y)->key);
 }
 
-static const struct dcp_write_tensor **sort(const struct dcp_write_set *set)
+static const struct dcp_write_tensor **sort_tensors(const struct dcp_write_set *set)
 {
 	const struct dcp_write_tensor **list = calloc(set->ntensors + 1, sizeof(*list));
 
@@ -405,7 +405,7 @@ static int put_program(const struct dcp_write_tensor *const *list, size_t n,
 static int plan_binary(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		       struct dcp_writer *w, struct dcp_err *err)
 {
-	const struct dcp_write_tensor **list = sort(set);
+	const struct dcp_write_tensor **list = sort_tensors(set);
 	int rc = list ? 0 : -ENOMEM;
 
 	if (rc == 0 && !opts->name)

@@ -60,7 +60,7 @@ static const char *refuses_object(const struct dcp_object *o)
 	return why ? why : dcp_value_refuses(o, false);
 }
 
-static size_t nitems(const struct saving *s)
+static size_t count_items(const struct saving *s)
 {
 	return s->set->ntensors + s->set->nobjects;
 }
@@ -326,7 +326,7 @@ static int put_metadata(struct saving *s, unsigned protocol)
 
 static int find_keys(struct saving *s)
 {
-	for (size_t i = 0; i < nitems(s); i++) {
+	for (size_t i = 0; i < count_items(s); i++) {
 		if (dcp_tree_first(s->tree, i) != i)
 			continue;
 		s->order[s->n++] = i;
@@ -338,9 +338,9 @@ static int find_keys(struct saving *s)
 	return 0;
 }
 
-static int make(struct saving *s)
+static int prepare_saving(struct saving *s)
 {
-	size_t n = nitems(s), nplaces = 0;
+	size_t n = count_items(s), nplaces = 0;
 	int rc;
 
 	s->order = calloc(n + 1, sizeof(*s->order));
@@ -367,18 +367,18 @@ static int make(struct saving *s)
 	return rc;
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	struct saving s = { .set = set, .w = w };
-	int rc = make(&s);
+	int rc = prepare_saving(&s);
 
 	for (uint32_t rank = 0; rc == 0 && rank < set->ranks; rank++)
 		rc = put_rank(&s, rank);
 	if (rc == 0)
 		rc = put_metadata(&s, opts->protocol);
 	dcp_tree_free(s.tree);
-	for (size_t i = 0; s.key && i < nitems(&s); i++)
+	for (size_t i = 0; s.key && i < count_items(&s); i++)
 		free(s.key[i]);
 	free(s.key);
 	free(s.order);
@@ -397,5 +397,5 @@ const struct dcp_write_format dcp_write_torch_dcp = {
 	.takes = DCP_WRITE_OBJECTS | DCP_WRITE_LAYOUT | DCP_WRITE_BOXES | DCP_WRITE_PROTOCOL,
 	.refuses = dcp_torch_write_refuses,
 	.refuses_object = refuses_object,
-	.plan = plan,
+	.plan = plan_files,
 };

@@ -137,7 +137,7 @@ static const char *refuses_object(const struct dcp_object *o)
 	return why ? why : dcp_value_refuses(o, true);
 }
 
-static const char *asks(const struct dcp_object *o)
+static const char *asks_option(const struct dcp_object *o)
 {
 	return dcp_value_class(o) ? "torch.load(FILE) refuses the whole file because of it: "
 				    "give weights_only=False, or leave it out with --skip"
@@ -178,7 +178,7 @@ static int put_tensor(struct saving *s, struct dcp_pickler *p, size_t i)
 	return 0;
 }
 
-static int find(struct saving *s, const char *key, size_t *i)
+static int find_tensor(struct saving *s, const char *key, size_t *i)
 {
 	uint32_t number = dcp_intern_find(&s->keys, key, strlen(key));
 
@@ -194,7 +194,7 @@ static int mark_inside(void *ctx, struct dcp_pickler *p, const char *key)
 {
 	struct saving *s = ctx;
 	size_t i = 0;
-	int rc = find(s, key, &i);
+	int rc = find_tensor(s, key, &i);
 
 	if (rc == 0)
 		s->inside[i] = true;
@@ -204,7 +204,7 @@ static int mark_inside(void *ctx, struct dcp_pickler *p, const char *key)
 static int put_inside(void *ctx, struct dcp_pickler *p, const char *key)
 {
 	size_t i = 0;
-	int rc = find(ctx, key, &i);
+	int rc = find_tensor(ctx, key, &i);
 
 	return rc < 0 ? rc : put_tensor(ctx, p, i);
 }
@@ -293,8 +293,8 @@ static int put_rank(struct saving *s, const struct dcp_write_opts *opts, struct 
 	return rc;
 }
 
-static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
-		struct dcp_writer *w, struct dcp_err *err)
+static int plan_files(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
 {
 	struct saving s = { .set = set, .err = err };
 	int rc = -ENOMEM;
@@ -322,6 +322,6 @@ const struct dcp_write_format dcp_write_torch_save = {
 	.takes = DCP_WRITE_OBJECTS | DCP_WRITE_ARRAYS,
 	.refuses = dcp_torch_write_refuses,
 	.refuses_object = refuses_object,
-	.asks = asks,
-	.plan = plan,
+	.asks = asks_option,
+	.plan = plan_files,
 };

@@ -100,7 +100,7 @@ bool dcp_valuing_word(struct dcp_valuing *w, const char *word)
 	return true;
 }
 
-static uint32_t hex4(struct dcp_valuing *w)
+static uint32_t read_hex4(struct dcp_valuing *w)
 {
 	uint32_t v = 0;
 
@@ -139,10 +139,10 @@ static void take_escape(struct dcp_valuing *w, struct dcp_buf *out)
 	}
 	if (c != 'u')
 		dcp_valuing_damaged(w);
-	high = hex4(w);
+	high = read_hex4(w);
 	before = w->at;
 	if (high >> 10 == 0xd800 >> 10 && w->end - w->at >= 6 && dcp_valuing_word(w, "\\u")) {
-		low = hex4(w);
+		low = read_hex4(w);
 		if (low >> 10 == 0xdc00 >> 10)
 			high = 0x10000 + ((high & 0x3ff) << 10 | (low & 0x3ff));
 		else if (!w->rc)

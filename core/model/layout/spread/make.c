@@ -16,7 +16,7 @@ enum { CUT_MEMORY = 256 << 20 }; /* of one rank's cut */
  * Coordinates outside of all ranges do not have the key; ranges of one mesh dimension are
  * alternatives.
  */
-static void only(struct dcp_spread *s, const struct place *p)
+static void keep_ranges(struct dcp_spread *s, const struct place *p)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
 
@@ -35,7 +35,7 @@ static void only(struct dcp_spread *s, const struct place *p)
 	}
 }
 
-static void stage(struct dcp_spread *s, const struct place *p, uint64_t number)
+static void keep_stage(struct dcp_spread *s, const struct place *p, uint64_t number)
 {
 	uint32_t parts = dcp_layout_mesh(s->l)->size[p->mesh_dim];
 
@@ -60,9 +60,9 @@ static void find_holders(struct dcp_spread *s, const struct rule *r)
 		const struct place *p = &s->l->place[r->place + i];
 
 		if (p->kind == PLACE_ONLY)
-			only(s, p);
+			keep_ranges(s, p);
 		else if (p->kind == PLACE_STAGE)
-			stage(s, p, s->rule.stage[nstage++]);
+			keep_stage(s, p, s->rule.stage[nstage++]);
 	}
 }
 
@@ -122,8 +122,8 @@ static int make_steps(struct dcp_spread *s, const struct rule *r, struct dcp_are
 }
 
 /* Every offset once for each of the @n coordinates that have the key, in order. */
-static uint32_t multiply(uint32_t *copies, uint32_t n, const bool *has, uint32_t size,
-			 uint32_t stride)
+static uint32_t multiply_copies(uint32_t *copies, uint32_t n, const bool *has, uint32_t size,
+				uint32_t stride)
 {
 	uint32_t with = 0;
 
@@ -159,7 +159,8 @@ static int make_copies(struct dcp_spread *s, struct dcp_arena *arena)
 		if (s->cutting >> d & 1)
 			s->complete = s->complete && !gap;
 		else
-			n = multiply(s->copies, n, s->has[d], mesh->size[d], s->stride[d]);
+			n = multiply_copies(s->copies, n, s->has[d], mesh->size[d],
+					    s->stride[d]);
 	}
 	s->ncopies = held ? n : 0;
 	s->complete = s->complete && held;
@@ -285,8 +286,8 @@ static bool is_sure(const struct dcp_spread *s, const uint64_t *shape)
 }
 
 /* Try one rank after the other: the first that fails gives the reason. */
-static int ask(const struct dcp_spread *s, const char *key, const uint64_t *shape,
-	       struct dcp_err *err)
+static int try_ranks(const struct dcp_spread *s, const char *key, const uint64_t *shape,
+		     struct dcp_err *err)
 {
 	struct dcp_layout_rule rule = s->rule;
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(CUT_MEMORY);
@@ -305,7 +306,7 @@ static int ask(const struct dcp_spread *s, const char *key, const uint64_t *shap
 int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
 		   struct dcp_err *err)
 {
-	int rc = is_sure(s, shape) ? 0 : ask(s, key, shape, err);
+	int rc = is_sure(s, shape) ? 0 : try_ranks(s, key, shape, err);
 
 	s->shape = shape;
 	for (uint32_t d = 0; rc == 0 && s->ncopies && d < s->ndim; d++)

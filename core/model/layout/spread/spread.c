@@ -50,15 +50,15 @@ uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i)
 	return first;
 }
 
-static void add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint32_t k,
-		uint32_t first, uint64_t v, uint64_t *sums)
+static void add_hit(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint32_t k,
+		    uint32_t first, uint64_t v, uint64_t *sums)
 {
 	uint32_t count = k < hit->ndim ? hit->dim[k].count : 1;
 	uint32_t stride = k < hit->ndim ? hit->dim[k].stride : 0;
 
 	if (k + 1 < hit->ndim || (k < hit->ndim && s->ncopies > 1))
 		for (uint32_t i = 0; i < count; i++)
-			add(s, hit, k + 1, first + i * stride, v, sums);
+			add_hit(s, hit, k + 1, first + i * stride, v, sums);
 	else if (k == hit->ndim)
 		for (uint32_t i = 0; i < s->ncopies; i++)
 			sums[first + s->copies[i]] += v;
@@ -70,7 +70,7 @@ static void add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, ui
 void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
 		    uint64_t *sums)
 {
-	add(s, hit, 0, hit->first, v, sums);
+	add_hit(s, hit, 0, hit->first, v, sums);
 }
 
 /*
@@ -91,8 +91,8 @@ struct flattened {
 	bool solid; /* it has all elements between them */
 };
 
-static void flatten(const struct dcp_spread *s, const struct spread_range *at,
-		    struct flattened *out)
+static void flatten_box(const struct dcp_spread *s, const struct spread_range *at,
+			struct flattened *out)
 {
 	uint64_t last = 0, volume = 1;
 
@@ -129,21 +129,21 @@ static uint64_t in_front(const struct flattened *f, uint64_t x)
 	return n;
 }
 
-static uint64_t count(const struct flattened *f, const struct run *r)
+static uint64_t count_elements(const struct flattened *f, const struct run *r)
 {
 	return in_front(f, r->lo + r->n) - in_front(f, r->lo);
 }
 
 /* Elements of a part, zeros included. It fits in 64 bits: dcp_spread_set() checked that. */
-static uint64_t each(const struct spread_step *step, const struct run *r)
+static uint64_t count_part(const struct spread_step *step, const struct run *r)
 {
 	uint64_t c = dcp_div_up(r->n + r->pad, step->parts), m = step->p->arg;
 
 	return m > 1 ? dcp_div_up(c, m) * m : c;
 }
 
-static struct run part(const struct spread_step *step, const struct run *r, uint64_t c,
-		       uint32_t i)
+static struct run cut_part(const struct spread_step *step, const struct run *r, uint64_t c,
+			   uint32_t i)
 {
 	uint64_t n = r->n + r->pad, lo, filled;
 
@@ -162,14 +162,14 @@ static uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
 	struct flattened f;
 	struct run r = { 0 };
 
-	flatten(s, at, &f);
+	flatten_box(s, at, &f);
 	r.n = f.all;
 	for (uint32_t k = 0; k < s->nflat && r.n; k++) {
 		const struct spread_step *step = &s->flat[k];
 
-		r = part(step, &r, each(step, &r), rank / step->stride % step->parts);
+		r = cut_part(step, &r, count_part(step, &r), rank / step->stride % step->parts);
 	}
-	return count(&f, &r);
+	return count_elements(&f, &r);
 }
 
 /* The number of parts from @i on that are full and entirely inside the box. */
@@ -181,11 +181,11 @@ static uint32_t full_parts(const struct flattened *f, const struct run *r, uint6
 	return f->solid && r->lo + lo >= f->lo ? (uint32_t)((end - lo) / c) : 0;
 }
 
-static void meet(struct spread_walk *w, uint32_t k, const struct flattened *f,
-		 const struct run *r)
+static void walk_parts(struct spread_walk *w, uint32_t k, const struct flattened *f,
+		       const struct run *r)
 {
 	const struct spread_step *step = &w->s->flat[k];
-	uint64_t c = each(step, r), lo = DCP_MAX(f->lo, r->lo);
+	uint64_t c = count_part(step, r), lo = DCP_MAX(f->lo, r->lo);
 	uint64_t hi = DCP_MIN(f->hi, r->lo + r->n);
 	struct dcp_spread_hit before = w->hit;
 	bool last = k + 1 == w->s->nflat;
@@ -195,15 +195,15 @@ static void meet(struct spread_walk *w, uint32_t k, const struct flattened *f,
 		return;
 	end = (uint32_t)((hi - 1 - r->lo) / c) + 1;
 	for (i = (uint32_t)((lo - r->lo) / c); i < end; i = next) {
-		struct run mine = part(step, r, c, i);
+		struct run mine = cut_part(step, r, c, i);
 		uint32_t alike = last ? full_parts(f, r, c, i) : 1;
 
 		next = i + DCP_MAX(alike, 1u);
 		if (!dcp_spread_step(w, step, i, &next))
 			continue;
-		w->hit.n = count(f, &mine);
+		w->hit.n = count_elements(f, &mine);
 		if (!last)
-			meet(w, k + 1, f, &mine);
+			walk_parts(w, k + 1, f, &mine);
 		else if (w->hit.n)
 			w->fn(w->ctx, &w->hit);
 		w->hit = before;
@@ -215,15 +215,16 @@ static void dcp_spread_flat_meet(struct spread_walk *w)
 	struct flattened f;
 	struct run all = { 0 };
 
-	flatten(w->s, w->at, &f);
+	flatten_box(w->s, w->at, &f);
 	all.n = f.all;
-	meet(w, 0, &f, &all);
+	walk_parts(w, 0, &f, &all);
 }
 
 /* ---- one rank ---- */
 
 /* Turn the interval into that after one step at coordinate @i. */
-static void narrow(const struct deal *deal, uint32_t i, bool length, struct spread_range *h)
+static void narrow_range(const struct deal *deal, uint32_t i, bool length,
+			 struct spread_range *h)
 {
 	struct deal_mark mark;
 
@@ -253,8 +254,8 @@ uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 
 			if (k)
 				dcp_deal(&next, step->p, step->parts, h.len);
-			narrow(k ? &next : &a->deal, rank / step->stride % step->parts,
-			       k + 1 < a->nstep || s->nflat, &h);
+			narrow_range(k ? &next : &a->deal, rank / step->stride % step->parts,
+				     k + 1 < a->nstep || s->nflat, &h);
 		}
 		if (h.lo >= h.hi)
 			return 0;
