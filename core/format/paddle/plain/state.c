@@ -224,8 +224,10 @@ int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const cha
 		return 0;
 	k->text = malloc(label + n + 2);
 	k->list = calloc(npath + 1, sizeof(*k->list));
-	if (!k->text || !k->list)
+	if (!k->text || !k->list) {
+		dcp_pdkey_finish(k);
 		return -ENOMEM;
+	}
 	snprintf(k->text, label + n + 2, "%s.%s", part->label, key);
 	k->list[0] = part->label;
 	for (size_t i = 0; i < npath; i++)
@@ -240,6 +242,8 @@ void dcp_pdkey_finish(struct dcp_pdkey *k)
 {
 	free(k->text);
 	free(k->list);
+	k->text = NULL;
+	k->list = NULL;
 }
 
 #define NAME_TABLE "StructuredToParameterName@@"
