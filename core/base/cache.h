@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache: what a cache with a limit consists of: a table by key, and a list by last use.
+ * cache: the parts of a cache with a limit: a table by key, and a list in the order of last use.
  *
  *	struct thing { struct dcp_lru_link use; struct dcp_table_link at; ... };
  *
@@ -13,7 +13,7 @@
  *	t = DCP_OF(dcp_table_find(&table, number), struct thing, at);
  *	t = DCP_OF(dcp_lru_oldest(&used, LOOKS, is_unused), struct thing, use);
  *
- * Nothing is owned; whoever uses it from several threads holds a lock.
+ * Tables and lists own nothing. Callers that share them between threads hold a lock.
  */
 #pragma once
 #include <stdbool.h>
@@ -38,7 +38,7 @@ struct dcp_lru {
 	struct dcp_lru_link *oldest, *newest;
 };
 
-/* As the newest. */
+/* Add @l as the link that was used last. */
 static inline void dcp_lru_add(struct dcp_lru *t, struct dcp_lru_link *l)
 {
 	l->older = t->newest;
@@ -63,8 +63,8 @@ static inline void dcp_lru_use(struct dcp_lru *t, struct dcp_lru_link *l)
 }
 
 /*
- * The one used longest ago that @may; NULL: none of the first @looks may. Those that may not count
- * as used now, so that the next call looks at others.
+ * Among the @looks links that were used longest ago, find the oldest that @may() accepts. NULL: it
+ * accepts none. Refused links count as used now, so that the next call looks at others.
  */
 static inline struct dcp_lru_link *dcp_lru_oldest(struct dcp_lru *t, size_t looks,
 						  bool (*may)(const struct dcp_lru_link *l))
@@ -83,7 +83,7 @@ static inline struct dcp_lru_link *dcp_lru_oldest(struct dcp_lru *t, size_t look
 
 struct dcp_table_link {
 	struct dcp_table_link *next; /* in its bucket */
-	uint64_t key;                /* a number, or a hash that several have */
+	uint64_t key;                /* a number, or a hash, which several things may share */
 };
 
 struct dcp_table {
@@ -96,7 +96,8 @@ static inline struct dcp_table_link **dcp_table_bucket(const struct dcp_table *t
 	return &t->bucket[(key * 0x9e3779b97f4a7c15u) >> 32 & (t->nbuckets - 1)];
 }
 
-/* The last added with the key, and the one before that; NULL: there is none. */
+/* Find the link that was added last with @key; before() finds the next older link of the same key.
+ * NULL: there is none. */
 static inline struct dcp_table_link *dcp_table_find(const struct dcp_table *t, uint64_t key)
 {
 	struct dcp_table_link *l = *dcp_table_bucket(t, key);
@@ -123,7 +124,7 @@ static inline void dcp_table_add(struct dcp_table *t, struct dcp_table_link *l, 
 	*b = l;
 }
 
-/* Also where it is in it no more. */
+/* Remove @l, if the table still has it. */
 static inline void dcp_table_remove(struct dcp_table *t, struct dcp_table_link *l)
 {
 	struct dcp_table_link **at = dcp_table_bucket(t, l->key);

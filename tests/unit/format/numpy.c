@@ -17,18 +17,9 @@
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)
 {
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
+	const struct dcp_format *format = &dcp_format_numpy;
 
-	if (dcp_dir_open(path, dir, err) < 0)
-		fail_msg("%s", err->msg);
-	t_sink_init(s, dir);
-	return dcp_format_numpy.load(&in, err);
-}
-
-static void unload(struct dcp_dir *dir, struct t_sink *s)
-{
-	t_sink_finish(s);
-	dcp_dir_close(dir);
+	return t_sink_open(s, path, dir, &format, err);
 }
 
 static void check_version(const char *folder, const char *name, int complete)
@@ -46,7 +37,7 @@ static void check_version(const char *folder, const char *name, int complete)
 		fail_msg("%s", err.msg);
 	assert_true(t_manifest_check(&s, folder, name, "") >= 14);
 	assert_string_equal(t_sink_fact(&s, "framework"), "numpy");
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 }
 
 static void numpy_golden_files_are_read(void **state)
@@ -242,7 +233,7 @@ static void broken_arrays(void **state)
 			fail_msg("%s", err.msg);
 		assert_int_equal(s.ntensors + s.nobjects, DCP_LEN(arrays));
 		check_arrays(&s, "");
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 	}
 	if (load(t_dir_path(&d, "two"), &dir, &s, &err) < 0)
 		fail_msg("%s", err.msg);
@@ -250,10 +241,10 @@ static void broken_arrays(void **state)
 	check_arrays(&s, "a.");
 	assert_non_null(
 		strstr(error_of(&s, "", "cut"), "cut.npz: no end-of-central-directory"));
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 	assert_int_equal(load(t_dir_path(&d, "two/cut.npz"), &dir, &s, &err), -EBADMSG);
 	t_assert_says(&err, "cut.npz: no end-of-central-directory");
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 	t_dir_remove(&d);
 }
 
@@ -292,7 +283,7 @@ static void packed_members(void **state)
 		assert_int_equal(s.ntensors + s.nobjects, 1);
 		if (!strstr(error_of(&s, "", "a"), cases[i].says))
 			fail_msg("%s", error_of(&s, "", "a"));
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 		t_dir_remove(&d);
 		t_zip_free(&z);
 	}

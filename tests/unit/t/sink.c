@@ -445,14 +445,32 @@ char *t_sink_read(const struct t_sink *s, const struct dcp_tensor *t, size_t *n,
 	return out;
 }
 
-void t_sink_load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
+int t_sink_open(struct t_sink *s, const char *path, struct dcp_dir *dir,
+		const struct dcp_format **format, struct dcp_err *err)
 {
 	struct dcp_load in = { .dir = dir, .formats = dcp_formats, .sink = &s->sink };
-	struct dcp_err err = { 0 };
 	enum dcp_match match;
 
-	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
+	if (dcp_dir_open(path, dir, err) < 0)
+		fail_msg("%s", err->msg);
+	if (!*format)
+		*format = dcp_format_probe(dir, &match, NULL, 0);
+	assert_non_null(*format);
 	t_sink_init(s, dir);
-	if (dcp_format_probe(dir, &match, NULL, 0)->load(&in, &err) < 0)
+	return (*format)->load(&in, err);
+}
+
+void t_sink_close(struct t_sink *s, struct dcp_dir *dir)
+{
+	t_sink_finish(s);
+	dcp_dir_close(dir);
+}
+
+void t_sink_load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
+{
+	const struct dcp_format *format = NULL;
+	struct dcp_err err = { 0 };
+
+	if (t_sink_open(s, tree->root, dir, &format, &err) < 0)
 		fail_msg("%s", err.msg);
 }

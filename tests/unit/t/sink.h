@@ -15,6 +15,7 @@
 #include "core/model/tensor.h"
 
 struct dcp_dir;
+struct dcp_format;
 
 struct t_fact {
 	const char *name, *value;
@@ -35,6 +36,15 @@ struct t_sink {
 
 void t_sink_init(struct t_sink *s, const struct dcp_dir *dir);
 void t_sink_finish(struct t_sink *s);
+
+/*
+ * Open the directory @path, and load all of it into @s by *@format. NULL: by the family that takes
+ * the directory, which *@format is then. Returns what load() gave; the caller closes in either
+ * case.
+ */
+int t_sink_open(struct t_sink *s, const char *path, struct dcp_dir *dir,
+		const struct dcp_format **format, struct dcp_err *err);
+void t_sink_close(struct t_sink *s, struct dcp_dir *dir);
 
 struct t_dir;
 /* List @tree as @dir, find its family, and load all of it into @s; a failure fails the test. */

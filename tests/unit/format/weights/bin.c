@@ -16,22 +16,9 @@
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)
 {
-	struct dcp_load in = { .dir = dir, .formats = dcp_formats, .sink = &s->sink };
-	const struct dcp_format *format;
-	enum dcp_match match;
+	const struct dcp_format *format = NULL;
 
-	if (dcp_dir_open(path, dir, err) < 0)
-		fail_msg("%s", err->msg);
-	format = dcp_format_probe(dir, &match, NULL, 0);
-	assert_non_null(format);
-	t_sink_init(s, dir);
-	return format->load(&in, err);
-}
-
-static void unload(struct dcp_dir *dir, struct t_sink *s)
-{
-	t_sink_finish(s);
-	dcp_dir_close(dir);
+	return t_sink_open(s, path, dir, &format, err);
 }
 
 /* ---- real ones ---- */
@@ -53,7 +40,7 @@ static void check_version(const char *folder, const char *name, int complete)
 		assert_int_equal(
 			t_manifest_check(&s, folder, "gpt2-tied/optimizer.pt", "optimizer."),
 			48);
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 }
 
 static void bin_golden_files_are_read(void **state)
@@ -205,7 +192,7 @@ static void made_bin_files_are_read(void **state)
 			t_assert_says(&err, cases[i].says);
 		else
 			check_keys(&s, cases[i].keys);
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 		t_dir_remove(&tree);
 	}
 }
@@ -263,7 +250,7 @@ static void what_lies_beside(void **state)
 	}
 	assert_int_equal(facts(&s, "sidecar", INDEX), 0);
 	assert_int_equal(s.ntensors, 1);
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 	t_dir_remove(&tree);
 }
 
@@ -293,7 +280,7 @@ static void sink_failures(void **state)
 		done = s.calls < at;
 		assert_int_equal(rc, done ? 0 : -ENOSPC);
 		assert_true(done || s.calls == at);
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 	}
 	t_dir_remove(&tree);
 }

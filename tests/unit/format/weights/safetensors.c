@@ -14,23 +14,11 @@
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)
 {
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
-	const struct dcp_format *format;
-	enum dcp_match match;
+	const struct dcp_format *format = NULL;
+	int rc = t_sink_open(s, path, dir, &format, err);
 
-	if (dcp_dir_open(path, dir, err) < 0)
-		fail_msg("%s", err->msg);
-	format = dcp_format_probe(dir, &match, NULL, 0);
-	assert_non_null(format);
 	assert_string_equal(format->name, "safetensors");
-	t_sink_init(s, dir);
-	return format->load(&in, err);
-}
-
-static void unload(struct dcp_dir *dir, struct t_sink *s)
-{
-	t_sink_finish(s);
-	dcp_dir_close(dir);
+	return rc;
 }
 
 /* ---- real ones ---- */
@@ -53,7 +41,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	else
 		assert_string_equal(t_sink_fact(&s, "framework"),
 				    strcmp(folder, "dcp-hf") == 0 ? "torch" : "safetensors");
-	unload(&dir, &s);
+	t_sink_close(&s, &dir);
 }
 
 static void safetensors_golden_files_are_read(void **state)
@@ -192,7 +180,7 @@ static void made_safetensors_are_read(void **state)
 			check_w(&s, i);
 		else
 			t_assert_says(&err, cases[i].says);
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 		t_dir_remove(&tree);
 	}
 }
@@ -254,7 +242,7 @@ static void sets_beside_each_other(void **state)
 			assert_string_equal(t_sink_fact(&s, "left_out"), sets[i].left_out);
 		else
 			assert_null(t_sink_fact(&s, "left_out"));
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 		t_dir_remove(&tree);
 	}
 }
@@ -275,7 +263,7 @@ static void sink_failures(void **state)
 		s.fail_at = at;
 		rc = dcp_format_torch_hf.load(&in, NULL);
 		assert_true(rc == (s.calls < at ? 0 : -ENOSPC));
-		unload(&dir, &s);
+		t_sink_close(&s, &dir);
 	}
 }
 
