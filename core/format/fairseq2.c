@@ -7,11 +7,11 @@
  *	        trainer/rank_00.pt
  *	        data_reader/dp_00.pt
  *
- * pp counts pipeline stages, tp tensor-parallel ranks, sdp the ranks that share what is left. The
- * model is put together as fairseq2's own loader does it: rows of the sdp ranks one after the
- * other, then along the dimension that its layers cut for tensor parallelism, which their names
- * tell. Everything else stays below its file, "trainer.rank_00.step"; but what says itself which
- * part of a tensor it is (DTensor, ShardedTensor) is one of all sdp ranks, "optimizer.pp_00.tp_00".
+ * pp counts pipeline stages, tp tensor-parallel ranks, sdp the ranks that share the remainder. The
+ * model is joined as by fairseq2's own loader: the rows of the sdp ranks one after the other, then
+ * along the dimension that tensor parallelism cuts, which the layers' names tell. Everything else
+ * stays below its file, "trainer.rank_00.step"; but a tensor that records its part of the whole
+ * (DTensor, ShardedTensor) is joined from all sdp ranks, "optimizer.pp_00.tp_00".
  *
  * Sources: checkpoint/manager.py, model_checkpoint/native.py, model_checkpoint/common.py,
  * models/llama/sharder.py of 0.5 to 0.8.
@@ -36,10 +36,8 @@
 
 enum { LEVELS = 3, MOST_MISSING = 16 };
 
-/*
- * What lies below each directory of a step, level by level; files of the last. The model comes
- * first.
- */
+/* The directories of a step, and what lies in them level by level; the last level are files. The
+ * model comes first. */
 static const struct {
 	const char *name, *level[LEVELS];
 } trees[] = {
@@ -49,10 +47,7 @@ static const struct {
 	{ "data_reader", { "dp_" } },
 };
 
-/*
- * Which dimension do tensor-parallel ranks cut? Norms and the biases of what is added up they do
- * not.
- */
+/* Which dimension do tensor-parallel ranks cut? They do not cut norms and the biases of sums. */
 static const struct {
 	const char *key;
 	int dim; /* WHOLE, or BY_WIDTH: rows, or columns where a row is less wide than the model */
@@ -68,7 +63,7 @@ static const struct {
 	{ "*norm.@(weight|bias)", WHOLE },
 };
 
-/* A file, by the numbers in its path. */
+/* A file and the numbers in its path. */
 struct file {
 	const char *name;
 	const char *why; /* not NULL: why it cannot be read */
@@ -78,20 +73,21 @@ struct file {
 struct reading {
 	const struct dcp_load *in;
 	struct dcp_buf files;     /* struct file, in order of their numbers */
-	uint32_t of[LEVELS];      /* stages, tensor-parallel and sharded ranks of the model */
-	size_t ntrainers;         /* a file of each rank */
+	uint32_t of[LEVELS];      /* numbers of stages, tensor-parallel and sharded ranks of the
+				   * model */
+	size_t ntrainers;         /* number of trainer files, one for each rank */
 	uint64_t width;           /* of the model; 0: not known */
 	size_t at;                /* the file that is read */
 	struct dcp_copies parts;  /* of the model */
-	struct dcp_copies shards; /* that say themselves which part they are */
-	struct dcp_places places; /* of what was put together */
+	struct dcp_copies shards; /* parts that record their place in the whole */
+	struct dcp_places places; /* of the joined tensors */
 	struct dcp_join join;
 	struct dcp_buf key, path;
 };
 
 /* ---- files ---- */
 
-/* "sdp_03.pt" of the last level, "tp_00" of others. */
+/* Parse "sdp_03.pt" of the last level, or "tp_00" of others. */
 static bool is_rank(const struct dcp_dirent *e, const char *prefix, bool last, uint32_t *out)
 {
 	const char *p = e->name + strlen(prefix);
@@ -111,7 +107,8 @@ static const char *level_of(uint32_t tree, uint32_t level)
 	return level < LEVELS ? trees[tree].level[level] : NULL;
 }
 
-/* The files in @dir and below it; @f: where that is, @path: its name and a slash. */
+/* Add the files in @dir and below it. @f: the numbers so far, @path: the directory's name and a
+ * slash. */
 static int add_files(struct reading *r, const struct dcp_dir *dir, struct file *f,
 		     uint32_t level, const char *path)
 {
@@ -151,10 +148,8 @@ static struct file *file_at(const struct reading *r, size_t i)
 	return DCP_ITEMS(r->files, struct file) + i;
 }
 
-/*
- * Each stage, tensor-parallel and sharded rank has a file of the model, also one whose optimizer
- * alone is there.
- */
+/* Add the missing files: each stage, tensor-parallel and sharded rank has a file of the model, even
+ * if only its optimizer is there. */
 static int add_missing(struct reading *r)
 {
 	size_t i = 0, n = DCP_NITEMS(r->files, struct file);
@@ -238,10 +233,8 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	return dcp_copies_add(&r->parts, t, (uint32_t)r->at, file_at(r, r->at)->name);
 }
 
-/*
- * A tensor that says itself which part it is: under its key without the rank, the last component of
- * its file.
- */
+/* Keep a tensor that records its place in the whole, under its key without the rank, which is the
+ * last component of its file. */
 static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct reading *r = ctx;
@@ -310,12 +303,12 @@ static int emit_broken(void *ctx, size_t at, const char *why)
 
 /* ---- the model ---- */
 
-/* One tensor that is being put together. */
+/* A tensor that is being joined. */
 struct whole {
 	struct reading *r;
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	int dim; /* that tensor-parallel ranks cut, or WHOLE */
+	int dim; /* the dimension that tensor-parallel ranks cut, or WHOLE */
 	struct dcp_err why;
 };
 
@@ -358,9 +351,9 @@ static int check_part(struct whole *w, const struct dcp_copy *c)
 }
 
 /*
- * The rows that the sharded ranks of tensor-parallel rank @tp of stage @pp hold one after the
- * other, the first of them at @first, which is moved past them. *@c: the first copy that was not
- * taken. The last ranks may have none.
+ * Add the rows of the sharded ranks of tensor-parallel rank @tp in stage @pp one after the other.
+ * They begin at *@first, which is moved past them. *@c: the first copy that was not taken. The last
+ * ranks may have none.
  */
 static int add_rows(struct whole *w, uint32_t pp, uint32_t tp, uint64_t *first,
 		    const struct dcp_copy **c)
@@ -432,7 +425,7 @@ static int add_parts(struct whole *w, const struct dcp_copies_key *k)
 		rc = dcp_fail(&w->why, -ENOTSUP, "several pipeline stages hold it: %s and %s",
 			      k->first->file, c->file);
 	if (rc < 0)
-		return rc; /* shown with the shape of its first part */
+		return rc; /* it keeps the shape of its first part */
 	if (w->t.ndim)
 		w->shape[0] = first[0];
 	if (w->dim > 0 && dcp_ckd_add(&w->shape[w->dim], first[w->dim], w->t.shape[w->dim]))

@@ -135,7 +135,7 @@ int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,
 	return dcp_dir_only(dir, in_group, &c, out);
 }
 
-/* The families whose checkpoints are files of @dir, as numbers in @all. */
+/* List the families whose checkpoints are files of @dir, as numbers in @all. */
 static int families_of_files(dcp_families all, const struct dcp_dir *dir, struct dcp_buf *many)
 {
 	for (uint32_t i = 0; all[i]; i++) {
@@ -148,7 +148,7 @@ static int families_of_files(dcp_families all, const struct dcp_dir *dir, struct
 	return dcp_buf_error(many) ? -ENOMEM : 0;
 }
 
-/* The first of them that claims a file of this name. */
+/* The first of these families that claims a file with this name. */
 static const struct dcp_format *owner_of(dcp_families all, const struct dcp_buf *many,
 					 const char *name, char group[DCP_GROUP_MAX])
 {

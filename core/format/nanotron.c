@@ -14,10 +14,10 @@
  *	unsharded_shape            "(256, 64)"
  *	local_global_slices_pairs  "0,64,None|None,None,None#64,128,None|None,None,None;..."
  *
- * each pair is a box of the file's tensor and where that lies in the whole: start, stop and step
- * of each dimension. Ranks of experts are in the name, too (_exp-rank-0-of-2), and cut likewise.
- * What is in the other directories stays below its file. The fact "framework" tells which order
- * rotary embeddings have, for the rules of hf/: model_config.json says it.
+ * each pair is a box of the file's tensor and its place in the whole: start, stop and step of each
+ * dimension. Ranks of experts are in the name, too (_exp-rank-0-of-2), and cut likewise. The
+ * contents of the other directories stay below their files. The fact "framework" tells the rules of
+ * hf/ which order rotary embeddings have, as in model_config.json.
  *
  * Sources: parallel/parameters.py, serialize/weights.py, serialize/utils.py of 2024 to 2025.
  */
@@ -52,7 +52,8 @@ struct reading {
 
 /* ---- files ---- */
 
-/* Of how many ranks is the file, of @kind "_tp-rank-"? "_tp-rank-1-of-2": 2. 0: damaged. */
+/* The number of ranks in the name @file, for @kind "_tp-rank-": "_tp-rank-1-of-2" gives 2. 0:
+ * damaged. */
 static uint64_t count_ranks(const char *file, const char *kind)
 {
 	const char *p = strstr(file, kind);
@@ -65,7 +66,7 @@ static uint64_t count_ranks(const char *file, const char *kind)
 	return dcp_take_number(&p, NULL, 6, &ranks) ? ranks : 0;
 }
 
-/* "model_weight_pp-rank-0-of-1_tp-rank-1-of-2.safetensors": "weight", and 2 of @ranks. */
+/* Parse "model_weight_pp-rank-0-of-1_tp-rank-1-of-2.safetensors": "weight", and 2 of @ranks. */
 static bool is_parameter(const char *file, char name[NAME_MAX + 1], uint64_t *ranks)
 {
 	char *p;
@@ -74,7 +75,7 @@ static bool is_parameter(const char *file, char name[NAME_MAX + 1], uint64_t *ra
 		return false;
 	snprintf(name, NAME_MAX + 1, "%.*s", (int)(strlen(file) - strlen(begin) - strlen(end)),
 		 file + strlen(begin));
-	if (dcp_is_digit(*name)) /* a second model of a trainer */
+	if (dcp_is_digit(*name)) /* the second model of a trainer */
 		return false;
 	p = strstr(name, "_pp-rank-");
 	if (p)
@@ -117,7 +118,7 @@ static int add_files(struct reading *r, const struct dcp_dir *dir, const char *p
 
 /* ---- one file ---- */
 
-/* "64", or "None": @none. */
+/* Parse "64"; "None" gives @none. */
 static bool take_bound(const char **p, uint64_t none, uint64_t *out)
 {
 	*out = none;
@@ -128,7 +129,7 @@ static bool take_bound(const char **p, uint64_t none, uint64_t *out)
 	return dcp_take_number(p, NULL, 19, out);
 }
 
-/* "0,64,None|None,None,None" of @ndim dimensions, each at most @shape, into @lo and @len. */
+/* Parse "0,64,None|None,None,None" of @ndim dimensions, each at most @shape, into @lo and @len. */
 static bool take_slices(const char **p, uint32_t ndim, const uint64_t *shape, uint64_t *lo,
 			uint64_t *len)
 {
@@ -146,7 +147,7 @@ static bool take_slices(const char **p, uint32_t ndim, const uint64_t *shape, ui
 	return true;
 }
 
-/* "(256, 64)" or "(256,)"; numpy 2 spells its numbers "np.int64(256)". */
+/* Parse "(256, 64)" or "(256,)"; numpy 2 writes its numbers as "np.int64(256)". */
 static bool read_shape(const char *s, uint32_t ndim, uint64_t *shape)
 {
 	if (*s++ != '(')
@@ -160,7 +161,7 @@ static bool read_shape(const char *s, uint32_t ndim, uint64_t *shape)
 	return strspn(s, ", )") == strlen(s);
 }
 
-/* The boxes of the whole that the file has of @t, whose shape is the file's. */
+/* Add the boxes of the whole that the file has of @t, whose shape is the file's. */
 static int add_boxes(struct reading *r, const struct dcp_safetensors *st, struct dcp_tensor *t,
 		     const struct dcp_piece *all)
 {
@@ -201,7 +202,7 @@ static int add_boxes(struct reading *r, const struct dcp_safetensors *st, struct
 	return rc;
 }
 
-/* @entry as a tensor under the key that the file's place says. */
+/* Add @entry as a tensor whose key follows from the place of the file. */
 static int add_entry(struct reading *r, const struct dcp_safetensors *st,
 		     const struct dcp_safetensors_entry *e, uint32_t number)
 {
@@ -287,7 +288,7 @@ static int emit_broken(void *ctx, size_t at, const char *why)
 
 /* ---- what lies beside the model ---- */
 
-/* A file of torch.save below the names of its directory and itself. */
+/* Emit a file of torch.save below the names of its directory and itself. */
 static int emit_state(const struct reading *r, const char *dir, const char *file)
 {
 	char full[PATH_MAX], stem[NAME_MAX + 1];
@@ -330,7 +331,7 @@ static int emit_states(const struct reading *r)
 	return rc;
 }
 
-/* Before the option came, rotary embeddings were interleaved. */
+/* Before this option existed, rotary embeddings were interleaved. */
 static const char *name_framework(const struct reading *r)
 {
 	dcp_auto_input struct dcp_input input = { 0 };
@@ -349,7 +350,7 @@ static const char *name_framework(const struct reading *r)
 
 /* ---- the family ---- */
 
-/* Directories of modules, and in the first of them, however deep, a file of a parameter. */
+/* Are there directories of modules with a parameter file in the first of them, at any depth? */
 static bool holds_modules(const struct dcp_dir *dir, unsigned level)
 {
 	char name[NAME_MAX + 1];

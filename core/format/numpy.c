@@ -12,9 +12,9 @@
  * they are opened. Arrays of Python objects and of records are emitted as errors: nothing is
  * unpickled.
  *
- * Such files are also what people keep their data and their plots in. So they count only where
- * no other family has a file or a version, and those that are not called like a model only
- * where there is no directory beside them.
+ * Users also keep data and plots in numpy's files. So these files count only if no other family has
+ * a file or a version; a file without the name of a model counts only if no directory lies beside
+ * it.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static bool is_array(void *ctx, const char *name)
 	return is_npz(name) || is_npy(name);
 }
 
-/* "weights.00.npz" -> "weights": how long what its parts have in common is. */
+/* "weights.00.npz" -> "weights": the length of the name that its parts share. */
 static size_t stem_length(const char *name)
 {
 	size_t n = strlen(name) - strlen(".npz"), digits = 0;
@@ -73,7 +73,7 @@ static bool is_model(const char *name)
 	return false;
 }
 
-/* Does another family know @dir? What is composite is in files that others know or in
+/* Does another family know @dir? Composite versions consist of files that others know, or of
  * directories. */
 static bool is_somebodys(dcp_families all, const struct dcp_dir *dir)
 {
@@ -123,14 +123,14 @@ bool dcp_numpy_group(const char *file, char *version)
 
 struct loading {
 	const struct dcp_load *in;
-	const char *name;           /* of the file at hand */
+	const char *name;           /* of the current file */
 	char prefix[DCP_GROUP_MAX]; /* of its keys; "": none */
 	uint32_t file;
 	size_t emitted;
-	struct dcp_buf name_text; /* of the array at hand */
+	struct dcp_buf name_text; /* of the current array */
 };
 
-/* An array in the file: where its bytes lie, or what decodes to them. */
+/* An array in the file: the place of its bytes, or of the compressed data. */
 struct array {
 	const char *name; /* nul-terminated, n counts */
 	size_t n;
@@ -139,7 +139,7 @@ struct array {
 	bool deflated;
 };
 
-/* The components of its key, how many; 0: out of memory. */
+/* Make the path of its key. Returns the number of components; 0: out of memory. */
 static size_t make_path(struct loading *l, const struct array *a, const char *path[2])
 {
 	size_t n = 0;
@@ -197,7 +197,7 @@ static int emit_array(struct loading *l, const struct array *a, const struct dcp
 	return dcp_emit_tensor(l->in->sink, &t);
 }
 
-/* @src begins with the header of @a: all of it, or what came out first. */
+/* Emit the array @a. @src holds all of its bytes, or the first of them, with the header. */
 static int emit_npy(struct loading *l, const struct array *a, const struct dcp_source *src,
 		    struct dcp_err *err)
 {
@@ -223,7 +223,7 @@ static int emit_npy(struct loading *l, const struct array *a, const struct dcp_s
 
 /* ---- files ---- */
 
-/* The first kilobyte does for all but records of many fields. */
+/* One kilobyte holds every header but that of records with many fields. */
 static int emit_deflated(struct loading *l, const struct array *a, const struct dcp_source *src,
 			 struct dcp_err *err)
 {
@@ -299,7 +299,7 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 		rc = is_npz(l->name) ? emit_npz(l, &input.src, &why)
 				     : emit_npy(l, &a, &input.src, &why);
 	}
-	if (rc == -ENOMEM || (rc < 0 && why.code != rc)) /* the sink's own */
+	if (rc == -ENOMEM || (rc < 0 && why.code != rc)) /* the sink's own error */
 		return rc;
 	if (rc == 0)
 		return 0;
@@ -310,7 +310,7 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 	return emit_broken(l, &a, "", why.msg);
 }
 
-/* What stands in front of the keys of l->name: nothing in a model, or in what is alone. */
+/* Choose the prefix of the keys in l->name: none in a model, or in a version of one file. */
 static void choose_prefix(struct loading *l)
 {
 	size_t n = stem_length(l->name);

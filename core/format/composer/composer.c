@@ -3,16 +3,15 @@
  * MosaicML Composer.
  *
  *	ep1-ba6-rank0.pt           all of a save: torch.save of {"state": .., "rng": [..]}
- *	ba6-rank0.pt ba6-rank1.pt  a file a rank (until about 0.15): one save, named as rank 0's
+ *	ba6-rank0.pt ba6-rank1.pt  a file for each rank (until about 0.15): one save, with rank 0's name
  *	composer_states.pt, deepspeed/
- *	                           what is in Composer's archives: the state, and beside it
- *	                           what DeepSpeed wrote, whose keys get "deepspeed." in front
+ *	                           the contents of Composer's archives: the state, and the files
+ *	                           of DeepSpeed beside it, whose keys get "deepspeed." in front
  *	composer_metadata.json, model/, optim/, resumption.pkl
  *	                           its newer interface; keys get the directory's name in front
  *
- * Sharded saves are directories of torch.distributed.checkpoint, read as such. Keys are those
- * of the nested state, lists opened: path components joined with "/" are what ignore_keys
- * matches.
+ * Sharded saves are directories of torch.distributed.checkpoint, read as such. Keys are those of
+ * the nested state with its lists opened; ignore_keys matches path components joined with "/".
  */
 #include "core/format/composer/composer.h"
 
@@ -50,22 +49,20 @@ struct composer_file {
 	uint64_t rank;
 };
 
-/*
- * Of several files the tensors in parts (ShardedTensor) are put together. Everything else was
- * the same on all ranks, so the lowest one's is emitted, and of others what only they have.
- */
+/* Tensors in parts (ShardedTensor) are joined from all files. All other values were the same on all
+ * ranks: the lowest rank's is emitted, and of other ranks only values that it lacks. */
 
 struct emitter {
 	const struct dcp_load *in;
 	const struct composer_file *files;
-	size_t n, at; /* the file at hand */
+	size_t n, at; /* the current file */
 	struct dcp_copies shards;
-	struct dcp_tparts parts;   /* shards of tensors that consist of several */
+	struct dcp_tparts parts;   /* shards of tensors that consist of several tensors */
 	struct dcp_intern emitted; /* keys, when there are several files */
 	struct dcp_buf containers; /* the first file's */
 };
 
-/* Was it emitted already? From now on it counts as emitted. */
+/* Was the key emitted already? From now on it counts as emitted. */
 static int seen(struct emitter *w, const char *key)
 {
 	int rc = dcp_intern_str(&w->emitted, key, NULL);
@@ -97,7 +94,7 @@ static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
 	return dcp_emit_fact(sink, rc, "lists", "opened");
 }
 
-/* What is in file @at; 1: it cannot be read, @why says it. */
+/* Emit the contents of file @at; 1: it cannot be read, with the reason in @why. */
 static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 {
 	struct emitter *w = ctx;
@@ -129,7 +126,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 	return rc < 0 ? rc : dcp_tstate_emit(&s);
 }
 
-/* The name of the first rank's file that is not there, in @out. */
+/* Write to @out the name of the first rank's file that is missing. */
 static void name_missing(const struct emitter *w, char *out, size_t n)
 {
 	const char *first = w->files[0].name, *digits = NULL;
@@ -192,7 +189,7 @@ static int dcp_composer_emit_files(const struct dcp_load *in, const struct compo
 
 enum { MAX_METADATA = 16 << 20 };
 
-/* Did it fail for a reason that concerns this part alone? */
+/* Does the failure concern this part alone? */
 static bool is_damage(int rc)
 {
 	return rc == -EBADMSG || rc == -EINVAL || rc == -ENOTSUP || rc == -E2BIG ||
@@ -235,7 +232,7 @@ static int emit_metadata(const struct dcp_load *in)
 struct resuming {
 	const struct dcp_load *in;
 	struct dcp_buf json;
-	int rc; /* what ended the walk, when it was not the walk */
+	int rc; /* the error that ended the walk, if it came from elsewhere */
 };
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
@@ -282,7 +279,7 @@ static int emit_resumption(const struct dcp_load *in)
 
 /* ---- all of it ---- */
 
-/* Returns 1 when the part is damaged: it is emitted, with why. */
+/* Returns 1 if the part is damaged: it is emitted with the error @why. */
 static int emit_part(const struct dcp_load *in, const char *name, struct dcp_err *why)
 {
 	int rc = dcp_inner_load_at(in, name, name, why);
@@ -320,12 +317,9 @@ static int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *er
 	return DCP_MIN(rc, 0);
 }
 
-/*
- * name: what Composer's files are called, and what is in them.
- */
+/* name: the names and contents of Composer's files. */
 
-/* After "<word><digits>", the word not being the end of a longer one; NULL: it is not there.
- */
+/* The text after "<word><digits>", where <word> is a whole word; NULL: not found. */
 static const char *behind_number(const char *name, const char *from, const char *word)
 {
 	for (const char *p = from; (p = strstr(p, word)); p++) {
@@ -423,7 +417,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 /* ---- loading ---- */
 
-/* The state out of an archive, and what DeepSpeed put beside it. */
+/* Load the state of an archive, and DeepSpeed's files beside it. */
 static int load_states(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct composer_file file = { .name = states };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * composer: recognises Composer's file names and states, for all families that may meet them.
- */
+/* composer: recognises Composer's file names and states, for the families that may find them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

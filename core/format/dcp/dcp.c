@@ -88,7 +88,7 @@ static int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *e
 	return rc < 0 ? dcp_err_where(err, rc, "%s", name) : 0;
 }
 
-/* Ranks are counted by the names of the files that hold something: i of __i_n.distcp. */
+/* Count the ranks by the names of the files that hold data: i of __i_n.distcp. */
 static uint64_t count_ranks(const struct dcp_tmeta *m)
 {
 	uint64_t most = 0, rank;
@@ -239,11 +239,11 @@ const struct dcp_format dcp_format_torch_dcp = {
 };
 
 /*
- * Rank-local metadata (save with use_collectives=False): each rank wrote __<rank>.metadata
- * about its own chunks, and none wrote a common .metadata. torch lets a rank load only what it
- * wrote itself; here the files are one checkpoint. Equal boxes of several ranks are one
- * chunk, the lowest rank's; the next rank's is read when that cannot be. Objects that differ
- * between ranks: see object.c.
+ * Rank-local metadata (save with use_collectives=False): each rank wrote __<rank>.metadata about
+ * its own chunks, and none wrote a common .metadata. torch lets a rank load only what it wrote
+ * itself; here the files are one checkpoint. Equal boxes of several ranks are one chunk: the lowest
+ * rank's, or the next rank's if that is unreadable. Objects that differ between ranks: see
+ * object.c.
  *
  * Nothing says how many ranks there were. A rank whose data files are there without its
  * metadata died; a rank that left nothing at all shows as missing elements.

@@ -368,10 +368,8 @@ static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const ch
 	return rc;
 }
 
-/*
- * @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. @entry: the
- * metadata has the key.
- */
+/* @leaf: emit a leaf of torch.save's streams; a tensor that is not plain is emitted as its parts.
+ * @entry: the metadata has the key. */
 static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 		       size_t npath, const struct dcp_tmeta_record *r, bool leaf, bool entry)
 {

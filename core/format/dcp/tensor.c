@@ -38,7 +38,7 @@ static void set_dtype(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint3
 	j->t.itemsize = dcp_torch_itemsize(name);
 }
 
-/* The head of an entry: taken from the first, compared with it in the others. */
+/* Take the head of the first entry, and compare the heads of later entries with it. */
 static void read_head(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		      struct dcp_tmeta_entry *e, bool first)
 {
@@ -70,7 +70,7 @@ static void read_head(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	}
 }
 
-/* Chunks that hold elements go to w->join; lo is a place in dims until all are there. */
+/* Add chunks with elements to w->join; lo is a place in dims until all are added. */
 static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		       struct dcp_tmeta_entry *e)
 {
@@ -101,7 +101,7 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	return dcp_buf_error(&w->join.added);
 }
 
-/* Entries of a key from the first rank file to the last; they are chained the other way. */
+/* Read the entries of a key from the first rank file to the last; the chain begins at the last. */
 static int read_entries(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
@@ -140,7 +140,7 @@ static int read_places(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint
 		struct dcp_tdcp_place p = { .rank_file = r.rank_file, .i = i };
 
 		if (r.ndim != j->t.ndim)
-			continue; /* no chunk's: the index is of another shape */
+			continue; /* an index of another shape belongs to no chunk */
 		p.lo = (const uint64_t *)(uintptr_t)w->dims.n;
 		dcp_buf_add(&w->dims, lo, sizeof(*lo) * r.ndim);
 		dcp_buf_add(&w->places, &p, sizeof(p));
@@ -184,7 +184,7 @@ static void sort_places(struct dcp_tdcp_join *j)
 		}
 }
 
-/* The last of equal ones: a later pair replaces an earlier one in a dict. */
+/* Find the last of equal places: a later pair replaces an earlier one in a dict. */
 static const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
 							const struct dcp_piece *c, size_t *hint)
 {
@@ -223,15 +223,15 @@ int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join
 }
 
 /*
- * A tensor of shape [4, 18, 6] of which two tensor-parallel ranks hold rows each, flattened and
- * cut again by data-parallel rank, is stored by Megatron 0.12 as [4, 2, 1, 54]: a grid of
- * blocks of 1 x 9 x 6, each of 54 elements in a row. Chunks are runs of one block.
+ * Two tensor-parallel ranks share the rows of a tensor of shape [4, 18, 6], flattened and cut again
+ * by data-parallel rank. Megatron 0.12 stores it as [4, 2, 1, 54]: a grid of blocks of 1 x 9 x 6,
+ * each of 54 elements in a row. Chunks are runs of one block.
  *
  * Source: megatron/core/dist_checkpointing/strategies/torch.py of core_r0.12.0.
  */
 
-/* Sides of a block: @shape over the grid. The grid has one dimension more, a block's elements.
- */
+/* The sides of a block: @shape divided by the grid. The grid's last dimension, which @shape lacks,
+ * counts a block's elements. */
 static bool block_of(const struct dcp_tdcp_join *j, const uint64_t *shape, uint32_t ndim,
 		     uint64_t *block)
 {
@@ -247,7 +247,7 @@ static bool block_of(const struct dcp_tdcp_join *j, const uint64_t *shape, uint3
 	return dcp_shape_volume(block, ndim, &volume) && volume == j->shape[ndim];
 }
 
-/* Its box in the grid becomes the box of its block, and the run of that. */
+/* Replace the piece's box in the grid by the box of its block and a run of that block. */
 static bool unfold_piece(struct dcp_piece *p, const uint64_t *block, uint32_t ndim,
 			 uint64_t *dims)
 {
@@ -265,9 +265,9 @@ static bool unfold_piece(struct dcp_piece *p, const uint64_t *block, uint32_t nd
 }
 
 /*
- * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along
- * each axis..., and the elements of a block in a row. @shape is that of the tensor. Pieces
- * become runs of their blocks.
+ * Undo the grid in which Megatron 0.12 to 0.15 stored the flat state of its distributed optimizer:
+ * blocks along each axis, then the elements of a block. @shape is the tensor's. Pieces become runs
+ * of their blocks.
  */
 static void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			    const uint64_t *shape, uint32_t ndim)
@@ -304,9 +304,9 @@ static void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 }
 
 /*
- * A torch.save stream is longer than the tensor in it. One that is exactly as long as its
- * elements may be what the plain writer makes of SerializationFormat.SAFETENSORS, where every
- * item claims the place of one common blob. Only then is an item looked at here.
+ * A torch.save stream is longer than the tensor in it. An item as long as its elements may come
+ * from SerializationFormat.SAFETENSORS of the plain writer, where every item claims the place of
+ * one common blob. Only these items are examined here.
  */
 static void check_envelope(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			   const struct dcp_tmeta_record *r, uint64_t elements)
@@ -369,9 +369,9 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
 }
 
 /*
- * Is the item as long as torch.save makes it of a plain tensor? One of another class has other
- * bytes, and at least 1800 around them. Only asked where looking costs a request: an item that is
- * something else after all is an error when it is read.
+ * Is the item as long as the torch.save stream of a plain tensor? A stream of another class differs
+ * by at least 1800 bytes. Asked only where examining an item costs a request; an item of another
+ * class is then an error when it is read.
  */
 static bool is_as_long_as_plain(const struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 				const uint64_t *len, const struct dcp_tmeta_record *r)
@@ -386,10 +386,10 @@ static bool is_as_long_as_plain(const struct dcp_tdcp_emitter *w, const struct d
 }
 
 /*
- * Metadata has the dtype and shape that a tensor shows, and not its class: one that keeps its
- * elements otherwise (torchao's quantized weights and optimizer states) looks as any other. So
- * one item of each kind is looked at; files that cannot be opened are reported when they are
- * read, and so are compressed items. Where MISSES items could not be, no more are tried.
+ * Metadata has the dtype and shape of a tensor, but not its class: torchao's quantized weights and
+ * optimizer states, which store their elements otherwise, look like any other tensor. So an item of
+ * each kind is examined. Items that are compressed, or whose file cannot be opened, are reported
+ * when they are read. After MISSES failures no more items are examined.
  */
 static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 		      const uint64_t *len, const struct dcp_tmeta_record *r,
@@ -400,7 +400,7 @@ static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 	enum look found = PLAIN;
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_titem item;
-	const char *name; /* r->file is one only where the record has no error for a filter */
+	const char *name; /* r->file is valid only if the filter is not an error */
 
 	if (r->filter != DCP_FILTER_NONE || *known == kind || w->misses == MISSES ||
 	    is_as_long_as_plain(w, j, len, r))
@@ -419,14 +419,14 @@ static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 	return found;
 }
 
-/* What the join of a key's parts works with. */
+/* The state of the join of a key's parts. */
 struct parting {
 	struct dcp_tparts parts;
 	struct dcp_copies copies;
 	struct dcp_tparts_shard shard;
 };
 
-/* Chunk @c is a tensor of several. What is wrong with it goes to @j. */
+/* Add chunk @c, a tensor made of several tensors. Faults go to @j. */
 static int add_shard(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		     const struct dcp_piece *c, const struct dcp_tdcp_place *at,
 		     struct parting *p)
@@ -473,7 +473,7 @@ static int add_shard(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	return 0;
 }
 
-/* The shards of such a tensor are joined part by part. 1: they were; 0: @j says why not. */
+/* Join the shards of a tensor made of parts, part by part. 1: joined; 0: @j has the reason. */
 static int emit_shards(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const char *key,
 		       const char *const *path, size_t npath)
 {
@@ -507,8 +507,8 @@ static int emit_shards(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, cons
 	return rc;
 }
 
-/* A tensor of such a class is emitted as torch.save's are: an object, and the tensors in it
- * by themselves. 1: it was. */
+/* Emit a tensor of a subclass as torch.save's are: an object, and the tensors in it by themselves.
+ * 1: emitted. */
 static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	const struct dcp_tdcp_place *at;
@@ -536,7 +536,7 @@ static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, ui
 	return rc < 0 ? rc : 1;
 }
 
-/* Chunk @p as it lies in its data file, whose number it gets. */
+/* Set the file number and the place of chunk @p. */
 static int locate(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, struct dcp_piece *p,
 		  const struct dcp_tdcp_place *at)
 {
@@ -556,7 +556,7 @@ static int locate(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, struct dc
 		       : 0;
 }
 
-/* Where else pieces are stored; what is wrong with a copy does not concern the tensor. */
+/* Locate the copies of pieces. A fault of a copy does not concern the tensor. */
 static int locate_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	struct dcp_piece *copy = DCP_ITEMS(w->join.copies, struct dcp_piece);
@@ -599,12 +599,12 @@ static int locate_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 		j->why = missing;
 	if (rc == 0 && !dcp_tdcp_is_broken(j))
 		return locate_copies(w, j);
-	j->t.npieces = n; /* others have no place in a file */
+	j->t.npieces = n; /* the rest have no place in a file */
 	j->t.ncopies = 0;
 	return rc;
 }
 
-/* A type that no table knows: the size of its elements is read off an item. */
+/* Read the element size of an unknown type from an item. */
 static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	const struct dcp_tdcp_place *at;

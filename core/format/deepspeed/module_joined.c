@@ -183,7 +183,8 @@ static int emit_local(struct unit *u, size_t k, const char *key)
 	return dcp_ds_emit_one(u->ds, rank, "module", name, &t);
 }
 
-/* The sum or mean of what the ranks hold, as one piece; returns why it cannot be, or NULL. */
+/* Add the sum or mean of all ranks as one piece. Returns the reason if that is impossible, or
+ * NULL. */
 static const char *add_up(struct unit *u, const struct dcp_ds_whole *w, struct dcp_piece *p)
 {
 	struct dcp_term *more = dcp_arena_calloc(&u->scratch, u->n, sizeof(*more));
@@ -241,7 +242,8 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 	return dcp_ds_emit_one(ds, NULL, "fp32", name, &t);
 }
 
-/* @key of all ranks: its tensors into u->tt. Why they are not pieces of one, or NULL. */
+/* Put the tensors with @key of all ranks into u->tt. Returns the reason if they are not pieces of
+ * one tensor, or NULL. */
 static const char *gather(struct unit *u, const char *key, uint32_t first)
 {
 	for (size_t k = 0; k < u->n; k++) {
@@ -274,7 +276,7 @@ static int emit_unjoined(struct unit *u, const char *key)
 	return rc;
 }
 
-/* Objects and broken tensors among the weights: of rank 0, as they stand. */
+/* Emit an object or a broken tensor among the weights, unchanged from rank 0. */
 static int emit_other(struct unit *u, const char *key, uint32_t at)
 {
 	struct dcp_ds_front front = { .ds = u->ds, .file = u->file };
@@ -291,7 +293,7 @@ static int emit_other(struct unit *u, const char *key, uint32_t at)
 	return name ? dcp_tstate_emit(&s) : -ENOMEM;
 }
 
-/* Do all ranks hold the same bytes? Of what is small enough to be looked at. */
+/* Do all ranks hold the same bytes? Only small tensors are compared. */
 static bool all_same(struct unit *u)
 {
 	uint64_t n;
@@ -317,8 +319,8 @@ static bool all_same(struct unit *u)
 	return true;
 }
 
-/* A pipeline's layer calls its part of a tied module by another name than the optimizer, which
- * the rules are made for: "tied_modules.embed.weight" is "1.weight" there. */
+/* The name for which the rules are made, as the optimizer has it. The layer of a pipeline names its
+ * part of a tied module differently: "tied_modules.embed.weight" is "1.weight" there. */
 static const char *ruled_name(struct unit *u, const char *key, const char *name)
 {
 	static const char tied[] = "tied_modules.";
@@ -338,8 +340,8 @@ static const char *ruled_name(struct unit *u, const char *key, const char *name)
 	return name;
 }
 
-/* Is it something that the rules, which are made for parameters, do not name: a buffer, or
- * where they name every parameter another name of one? */
+/* Do the rules not concern @name? They name only parameters, not buffers; if they name every
+ * parameter, any other name is an alias. */
 static bool is_unruled(const struct unit *u, const char *name, const struct dcp_ds_rule *rule,
 		       const char *why)
 {
@@ -349,7 +351,7 @@ static bool is_unruled(const struct unit *u, const char *name, const struct dcp_
 	       (!why && rule->complete && !dcp_intern_has(&u->ds->trained, name));
 }
 
-/* What no rule names is one of all ranks if it is the same on all. */
+/* If no rule has the name, ranks with equal tensors hold the whole tensor. */
 static const char *rule_of(struct unit *u, const char *key, const char *name,
 			   struct dcp_ds_rule *rule)
 {
@@ -367,7 +369,7 @@ static const char *rule_of(struct unit *u, const char *key, const char *name,
 		       : NULL;
 }
 
-/* In stage 3 what the optimizer has is an empty tensor here. */
+/* In stage 3, parameters that the optimizer has are empty tensors here. */
 static bool is_placeholder(const struct unit *u, const char *name,
 			   const struct dcp_torch_tensor *tt)
 {
@@ -410,7 +412,7 @@ static int emit_key(struct unit *u, uint32_t at)
 	return rc < 0 ? rc : emit_unjoined(u, key);
 }
 
-/* A rank's file is missing or damaged: nothing of the unit is whole. */
+/* Emit the unit as broken, because the file of a rank is missing or damaged. */
 static int emit_holed(struct unit *u, const char *why)
 {
 	struct dcp_ds_whole none = { 0 };

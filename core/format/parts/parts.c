@@ -143,7 +143,7 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 		struct dcp_dir part;
 		int rc;
 
-		/* Names are sorted, and a group's begin with its name. */
+		/* Names are sorted, and the names of a group begin with the group's. */
 		if (dir->entries[i].is_dir || !format->group(dir->entries[i].name, group) ||
 		    strcmp(group, before) == 0)
 			continue;
@@ -390,7 +390,7 @@ struct role {
 	struct probed is;
 };
 
-/* Find such directories. In a step's directory all count; elsewhere only those that hold something
+/* Find these directories. In a step's directory all count; elsewhere only those that hold something
  * and do not have the name of a save. */
 static int find_roles(const struct finding *f, struct dcp_buf *roles)
 {

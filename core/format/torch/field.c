@@ -138,7 +138,7 @@ int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 	return 0;
 }
 
-/* "stream.zstd" or "stream.zstd/1": the only transform that exists. Others are named. */
+/* "stream.zstd" or "stream.zstd/1": the only known transform. The error names any other. */
 static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_err *err)
 {
 	static const char zstd[] = "stream.zstd";
@@ -175,7 +175,7 @@ static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_
 			name);
 }
 
-/* Names are relative to the directory and stay in it. */
+/* Names must be relative to the directory and stay in it. */
 static int check_path(const char *path, size_t n, struct dcp_err *err)
 {
 	if (n == 0 || memchr(path, '\0', n))
@@ -302,7 +302,7 @@ static int cut(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n
 {
 	struct axis to = { scratch->span, 0, 0 };
 
-	/* After the last chunk that holds anything there is nothing to keep. */
+	/* Chunks after the last nonempty chunk hold nothing to keep. */
 	for (uint64_t i = 0; i < factor && i < a->len; i++) {
 		uint64_t lo, hi, from, upto;
 		int rc;
@@ -379,7 +379,7 @@ static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 	return 0;
 }
 
-/* Give the spans of @a the memory they need, and no more. */
+/* Copy the spans of @a to @arena, without spare memory. */
 static int keep(const struct axis *a, struct dcp_arena *arena, struct dcp_axis *out)
 {
 	struct dcp_span *span = dcp_arena_dup(arena, a->span, a->n, sizeof(*span));
@@ -415,7 +415,7 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 	return rc;
 }
 
-/* Each span of each dimension with each of the others. */
+/* Combine each span of each dimension with each span of the others. */
 int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
 		     const struct dcp_tplace_box **out, size_t *count)
 {

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One torch.save file a rank: what each rank held, written by itself.
+ * One torch.save file for each rank, written by the rank.
  *
  *	checkpoint_<R>.pt                  torch.distributed.checkpoint._experimental
  *	<what>_world_size_<N>_rank_<R>.pt  verl, and others that train with FSDP
- *	<what>_rank<R>.pt, rank_<R>.pt     everybody's own: also .pth and .bin; Accelerate's
+ *	<what>_rank<R>.pt, rank_<R>.pt     other programs: also .pth and .bin; Accelerate's
  *	                                   LOCAL_STATE_DICT is pytorch_model_fsdp_rank<R>.bin
- *	consolidated.<RR>.pth              Meta's Llama, whose tensors are put together below
+ *	consolidated.<RR>.pth              Meta's Llama, whose tensors are joined below
  *
  * Files of different <what> are versions of their own. Nothing commits such a save, so a rank
  * whose file is missing makes it incomplete.
  *
- * Putting the ranks' files together. A tensor that says itself which part of the whole it is
- * (DTensor, ShardedTensor) is emitted once, under its key, made of what all ranks hold; replicas
- * count once. Nothing says what plain tensors and objects of different ranks have to do with
- * each other, so those of rank r are emitted below "rank<r>", keys and paths alike, also where
- * there is one rank only. Of a job of one rank FSDP saves whole tensors for a model: they keep
- * their names, as DTensors of more ranks do.
+ * Joining the ranks' files. A tensor that records which part of the whole it is (DTensor,
+ * ShardedTensor) is emitted once, under its key, joined from the parts of all ranks; replicas count
+ * once. The files do not tell how plain tensors and objects of different ranks are related, so
+ * those of rank r are emitted below "rank<r>", keys and paths alike, even with a single rank. The
+ * model of a single FSDP rank consists of whole tensors, which keep their names like the DTensors
+ * of several ranks.
  *
  *	checkpoint_0.pt {"model": {"w": tensor}}    rank0.model.w, path rank0 / model / w
  *	checkpoint_0.pt {"model": {"w": DTensor}}   model.w
  *
- * A file that cannot be read is emitted as the object "rank<r>" with its error; a tensor that has
- * a part in it is broken and names it.
+ * A file that cannot be read is emitted as the object "rank<r>" with its error; tensors with a part
+ * in the file are broken, and their errors name it.
  */
 #include "core/format/torch/torch.h"
 
@@ -45,7 +45,7 @@
 #include "core/parse/torch/torch.h"
 
 /*
- * Meta's Llama, a file for each rank that it was cut for: nothing in them says how, but the names
+ * Meta's Llama has a file for each rank. The files do not tell how tensors are cut, but the names
  * of fairscale's layers do.
  *
  *	ColumnParallelLinear      wq wk wv w1 w3 output        rows of the weight
@@ -79,7 +79,7 @@ static bool dcp_rank_is_meta(const struct dcp_rank_name *name)
 	return name->len == 12 && strncmp(name->set, "consolidated.", 13) == 0;
 }
 
-/* What rank number @who holds of a matrix, all of them cut along @dim. */
+/* Add the part that rank number @who holds of a matrix cut along @dim. */
 static int add_part(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t dim, uint32_t who,
 		    const char *file)
 {
@@ -102,10 +102,8 @@ static int add_part(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t dim
 	return dcp_copies_add(m->whole, &part, who, file);
 }
 
-/*
- * Rank number @who holds @t, a key without the rank in front. Returns 1 when it is none of those
- * that Meta's ranks are known to hold, -ENOMEM, -E2BIG.
- */
+/* Add @t of rank number @who; its key lacks the rank. Returns 1 if Meta's ranks do not hold this
+ * key, -ENOMEM, -E2BIG. */
 static int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t who,
 			const char *file)
 {
@@ -124,7 +122,7 @@ static int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t
 	return add_part(m, t, cuts[i].cut == COLUMNS, who, file);
 }
 
-/* After the last of them. */
+/* Called after the last tensor. */
 static int dcp_meta_end(struct dcp_meta *m)
 {
 	const struct dcp_copy *c =
@@ -141,7 +139,7 @@ enum { MAX_RANKS = 1 << 20 };
 
 /* ---- names ---- */
 
-/* Digits that end at @end, without leading zeros; NULL: none, or too many. */
+/* Find the digits that end at @end, without leading zeros; NULL: none, or too many. */
 static const char *number_before(const char *start, const char *end, uint64_t *out)
 {
 	const char *p = dcp_digits_before(start, end), *q = p;
@@ -216,8 +214,8 @@ static void count_set(const struct dcp_dir *dir, struct set *s)
 	}
 }
 
-/* A set is one when its name says how many there are, or when rank 0 is not alone; of
- * checkpoint_<R>.pt also when it is. */
+/* Files are a set if their names tell the number of ranks, or if rank 0 is not alone; for
+ * checkpoint_<R>.pt also if it is. */
 static bool is_set(const struct set *s)
 {
 	return s->first.world ||
@@ -234,8 +232,7 @@ static bool next_set(const struct dcp_dir *dir, size_t *at, struct set *s)
 		*s = (struct set){ .file = e->name };
 		if (e->is_dir || !dcp_rank_name(e->name, &s->first))
 			continue;
-		/* Names are sorted: files of one set come together, but for odd ones between
-		 * them. */
+		/* Names are sorted: files of a set are neighbours, with few exceptions. */
 		if (*at > 0 && dcp_rank_name(dir->entries[*at - 1].name, &before) &&
 		    same_set(&before, &s->first))
 			continue;
@@ -344,12 +341,12 @@ static int list_files(struct ranks *r)
 	return 0;
 }
 
-/* The tensor as the whole model calls it: without the rank in front. */
+/* The tensor with the key of the whole model, without the rank. */
 static struct dcp_tensor without_rank(const struct ranks *r, const struct dcp_tensor *emitted)
 {
 	struct dcp_tensor t = *emitted;
 
-	/* The file is one such tensor: it has no name of its own. */
+	/* The file is a single tensor without a name of its own. */
 	if (t.npath == r->nprefix)
 		return t;
 	for (size_t i = 0; i < r->nprefix && i + 1 < t.npath; i++)
@@ -388,7 +385,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	return r->in->sink->object(r->in->sink->ctx, o);
 }
 
-/* Returns 1 when the rank's file cannot be read: @why says it. */
+/* Returns 1 if the rank's file cannot be read, with the reason in @why. */
 static int emit_rank(void *ctx, size_t at, struct dcp_err *why)
 {
 	struct ranks *r = ctx;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of torch.save: each is a checkpoint by itself, called by its name.
+ * Files of torch.save: each is a checkpoint by itself, with the file's name.
  *
  *	model.pt {"w": tensor}      version model.pt, key w
  *	mean.pt tensor              version mean.pt, key mean
  *
- * What torch.save wrote is a matter of content, not of names: a file that is something else
- * says so when it is opened. Composer's states are emitted by its rules whatever they are called.
+ * Only the content tells whether torch.save wrote a file, so any other file is an error when it is
+ * opened. Composer's states are emitted by its rules under any file name.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,17 +27,17 @@
 #include "core/parse/torch/torch.h"
 
 /*
- * One file of a plain pickle: random states, arguments, what a trainer dumped beside its
- * tensors, or a model as Detectron2 writes it: {"model": {name: numpy array}}. An array that is
- * the value of a key is a tensor; one inside a tuple or a class is shown with that. Everything
- * else is emitted as objects; classes stay what they are called. Accelerate gives the name .pkl to
- * what torch.save wrote: then it is read as that.
+ * A file with a plain pickle: random states, arguments, values that a trainer dumped beside its
+ * tensors, or a model of Detectron2, {"model": {name: numpy array}}. An array that is the value of
+ * a key is a tensor; an array inside a tuple or a class is shown as a part of it. Everything else
+ * is emitted as objects, with the classes' names. Accelerate calls files of torch.save .pkl, too:
+ * they are read as torch.save files.
  *
- * Only a file that was named, by a person or by a family that knows its parts: pickles lie
- * about in many directories that are not checkpoints.
+ * Pickles lie in many directories that are not checkpoints, so a pickle is read only if the user,
+ * or a family that knows its parts, names it.
  */
 
-/* WRITTEN: bytes of JSON for each byte of the file: leaves that share their parts add up. */
+/* WRITTEN: bytes of JSON for each byte of the file; leaves that share parts repeat them. */
 enum { MAX_WRITTEN = 64 };
 
 static bool is_pickle(const char *name)
@@ -54,7 +54,7 @@ static enum dcp_match probe_pickles(const struct dcp_dir *dir, char *why, size_t
 		       : DCP_MATCH_NO;
 }
 
-/* Protocols 2 to 5 say so. */
+/* Protocols 2 to 5 begin with their number. */
 static bool begins_as_pickle(const uint8_t *head, size_t n)
 {
 	return n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
@@ -62,14 +62,14 @@ static bool begins_as_pickle(const uint8_t *head, size_t n)
 
 struct emitter {
 	const struct dcp_sink *sink;
-	const char *whole; /* the key of a file that is one value: its stem */
+	const char *whole; /* the key of a file with a single value: the file's stem */
 	uint32_t file;
 	uint64_t size; /* of it */
 	struct dcp_buf json;
 	uint64_t left; /* bytes of JSON that may still be written */
 };
 
-/* Nothing is too long to be in memory or emitted from here: see the options of reading. */
+/* Arrays of any length are read and emitted: see the options of reading. */
 static bool is_array(struct dcp_pv v)
 {
 	struct dcp_ndarray a;
@@ -169,7 +169,7 @@ static int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t
 	return rc;
 }
 
-/* What torch.save wrote, if it did; else what is wrong with the plain pickle. */
+/* Emit the file as torch.save's if it is, else report what is wrong with the plain pickle. */
 static int emit(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		struct dcp_err *err)
 {
@@ -236,8 +236,7 @@ static bool has_extension(const char *name)
 	return false;
 }
 
-/* A file that is the source was judged by its content; a file that is a part alone, by its
- * whole name. */
+/* A file that is the source was judged by its content; a part, by its whole name. */
 static bool is_ours(const struct dcp_load *in, const char *name)
 {
 	return in->dir->is_file || (in->depth > 0 && in->dir->n == 1) || has_extension(name);
@@ -261,7 +260,7 @@ static bool group(const char *file, char *version)
 	return true;
 }
 
-/* A ZIP archive; or, before torch 1.6, a pickle of its magic number. */
+/* A ZIP archive or, before torch 1.6, a pickle of a magic number. */
 static bool begins_as_save(const uint8_t *head, size_t n)
 {
 	return n >= 6 &&
@@ -281,7 +280,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc == 0)
 		rc = dcp_torch_open_file(in->dir, name, &t, err);
-	if (rc == -EBADMSG && in->depth > 0) /* of a trainer that does not use torch */
+	if (rc == -EBADMSG && in->depth > 0) /* written by a trainer that does not use torch */
 		return dcp_pickle_emit(in, name, s.file, s.whole, err);
 	if (rc == 0)
 		rc = dcp_tstate_check(t, name, err);

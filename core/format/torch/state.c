@@ -15,13 +15,12 @@
 #include "core/model/tensor.h"
 #include "core/parse/torch/torch.h"
 
-/*
- * Leaves of a torch.save stream of which other files hold the rest.
- */
+/* Leaves of a torch.save stream whose other parts are in other files. */
 
 /*
- * FSDP's LOCAL_STATE_DICT: a rank's part of many parameters laid end to end, under a name of
- * its own. Which ones, and where, only the program knew: the reason, or NULL for other leaves.
+ * FSDP's LOCAL_STATE_DICT: a rank's part of many parameters laid end to end, under a name of its
+ * own. The file does not tell which parameters they are, or where. Returns the reason, or NULL for
+ * other leaves.
  */
 static const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 {
@@ -36,7 +35,7 @@ static const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 	       "SHARDED_STATE_DICT or FULL_STATE_DICT";
 }
 
-/* The part that piece @p is, as a tensor of its own beside the whole. */
+/* Emit piece @p as a tensor of its own beside the whole. */
 static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 		     const struct dcp_piece *piece, const char *region)
 {
@@ -87,7 +86,7 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	return rc;
 }
 
-/* The one shard @x is the whole. */
+/* Emit the parts of a tensor of which shard @x is the whole. */
 static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
 			    const struct dcp_tparts_shard *x)
 {
@@ -107,10 +106,7 @@ static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
 	return rc;
 }
 
-/*
- * A shard of a tensor that consists of several: it is joined with those of the other files, or
- * refused.
- */
+/* Join a shard of a tensor made of several tensors with those of the other files, or refuse it. */
 static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct dcp_err *why)
 {
 	struct dcp_tparts_shard x = {
@@ -170,7 +166,7 @@ static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *l
 	if (sh.parted && s->sealed)
 		sh.t.error = s->sealed;
 	if (sh.t.error)
-		sh.t.npieces = 0; /* some were read before what is wrong */
+		sh.t.npieces = 0; /* some were read before the fault */
 	if (!sh.t.dtype_name) {
 		sh.t.dtype = DCP_DTYPE_OTHER;
 		sh.t.dtype_name = "";
@@ -182,14 +178,14 @@ static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *l
 	return sh.t.error || sh.whole ? dcp_emit_tensor(s->sink, &sh.t) : emit_parts(s, &sh);
 }
 
-/* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
+/* Bytes of JSON for each byte of the pickle; leaves that share parts repeat them. */
 enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
 
 struct emitter {
 	const struct dcp_tstate *s;
 	bool tensors_only;
 	int rc; /* what the sink returned last, kept apart from the walk's own codes */
-	struct dcp_places places; /* of what was emitted so far */
+	struct dcp_places places; /* of all tensors emitted so far */
 	struct dcp_buf scratch;
 	struct dcp_arena shards; /* of the tensor at hand */
 	uint64_t left;           /* bytes of JSON that may still be emitted */
@@ -207,7 +203,6 @@ static struct dcp_pv root_of(const struct dcp_tstate *s)
 	return s->root ? *s->root : dcp_torch_root(s->t);
 }
 
-/* Bytes of JSON. */
 static uint64_t allowed(const struct dcp_tstate *s)
 {
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
@@ -261,8 +256,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 	return dcp_emit_tensor(s->sink, &broken);
 }
 
-/* @as is what it is shown as, @path where it is stored: tensors inside it are called by that.
- */
+/* @as: the leaf as it is shown. @path: where it is stored, which names the tensors inside it. */
 static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char *const *path,
 		       size_t npath)
 {
@@ -280,7 +274,7 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 	return dcp_emit_object(s->sink, &o);
 }
 
-/* A value that is all there is has no name but the file's. */
+/* A value that is the whole file has only the file's name. */
 static struct dcp_leaf named(const struct emitter *w, const struct dcp_leaf *leaf)
 {
 	struct dcp_leaf out = *leaf;
@@ -305,7 +299,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
-/* What is a part of a tensor is not looked into: it is emitted as one, whatever it is made of. */
+/* A part of a tensor is not opened but emitted as a part, whatever it is made of. */
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
@@ -321,7 +315,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 	return rc;
 }
 
-/* Of what is nested too deep to be walked the leaves up to there were emitted, and this. */
+/* Emit the error of a value nested too deep; its leaves above that depth were emitted. */
 static int emit_too_deep(struct emitter *w)
 {
 	const struct dcp_tstate *s = w->s;
@@ -355,10 +349,10 @@ static int walk(struct emitter *w)
 	return w->tensors_only ? 0 : emit_too_deep(w);
 }
 
-/* What ranks saved as flattened parts, and what joins them. */
+/* Forms in which ranks save flattened parts, and how to join them. */
 static const struct {
 	const char *at[2];  /* where the file describes its parts */
-	const char *has[2]; /* what that has */
+	const char *has[2]; /* and the keys of that description */
 	const char *by, *tool;
 } flattened[] = {
 	{ { "shard_metadata", NULL },
@@ -424,10 +418,8 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 	return rc;
 }
 
-/*
- * @o becomes a list of which it was the value: its values are numbered from 1, and its class is
- * that of value 1, unless its name is not one word.
- */
+/* Make @o a list of which it was the value. Values in it are numbered from 1, and its class is the
+ * class of value 1 unless the name is more than one word. */
 static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp_object *o)
 {
 	static const char word[] =

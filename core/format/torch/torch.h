@@ -75,9 +75,9 @@ struct dcp_tstate {
 	 * tensor with its error; key and path are those of the tensor. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
 	/*
-	 * May be NULL. The same for shards of tensors that consist of several tensors: gets them
-	 * as shards of file @who with the name @name. Their keys lack the first @own components of
-	 * the prefix, which name the rank.
+	 * May be NULL. The same for shards of tensors that consist of several tensors: receives
+	 * them as shards of file @who with the name @name. Their keys lack the first @own
+	 * components of the prefix, which name the rank.
 	 */
 	struct dcp_tparts *parts;
 	uint32_t who;

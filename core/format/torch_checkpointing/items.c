@@ -170,7 +170,7 @@ static int list_needs(struct listing *l)
 	return dcp_buf_error(&l->needs);
 }
 
-/* The needs of item @item. Items must be asked for in rising order. */
+/* The needs of item @item. Callers pass items in rising order. */
 static const struct need *needs_of(struct listing *l, size_t item, size_t *n)
 {
 	const struct need *all = DCP_ITEMS(l->needs, struct need);

@@ -141,7 +141,7 @@ const char *dcp_weights_index_excuse(const struct dcp_weights_index *ix, const c
 				     int held, const char *broken, struct dcp_err *err);
 
 /*
- * extras: what lies in a Hugging Face directory beside the weights.
+ * extras: the files of a Hugging Face directory beside the weights.
  *
  *	config.json, tokenizer.json, ...   emitted as sidecars
  *	optimizer.pt, scheduler.pt, ...    files of torch.save; their keys get the file's name
@@ -158,9 +158,7 @@ bool dcp_weights_is_sidecar(const char *name);
 /* May it hold weights? By name. */
 bool dcp_weights_may_be(const char *name);
 
-/*
- * Emit all of @in's directory except files for which @shown is true. 0, -ENOMEM or what the sink
- * gave: a file that is broken is emitted as an object with its error.
- */
+/* Emit all of @in's directory except files for which @shown is true. A broken file is emitted as an
+ * object with its error. 0, -ENOMEM or the error of the sink. */
 int dcp_weights_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
 			  void *ctx);

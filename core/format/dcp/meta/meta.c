@@ -59,7 +59,7 @@ struct dcp_tmeta_entry dcp_tmeta_entry(const struct dcp_tmeta *m, uint32_t at)
 	return e;
 }
 
-/* Which of the files that were read does the record at @at come from? */
+/* The number of the file that holds the record at @at. */
 static uint32_t rank_file_of(const struct dcp_tmeta *m, uint32_t at)
 {
 	const uint64_t *end = DCP_ITEMS(m->ends, uint64_t);
@@ -118,8 +118,8 @@ static uint32_t skip_record(struct dcp_cur *c)
 	return key;
 }
 
-/* A counting sort. Slot k + 2 counts the records of key k; summed up, slot k + 1 says where
- * they start, and when they all are placed, where those of key k + 1 do. */
+/* A counting sort. Slot k + 2 counts the records of key k. Summed up, slot k + 1 is where they
+ * start; once all are placed, it is where those of key k + 1 start. */
 int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err)
 {
 	struct dcp_cur c = cursor_at(&m->records, 1);
@@ -149,7 +149,7 @@ int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err)
 	return 0;
 }
 
-/* Put the components at @start of the ends in @ptrs' place: offsets become pointers. */
+/* Turn the @n offsets in @ptrs into pointers to the text. */
 static size_t point_at(struct dcp_buf *text, struct dcp_buf *ptrs, size_t n,
 		       const char *const **out)
 {
@@ -199,28 +199,26 @@ size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf
 	return point_at(text, ptrs, (size_t)n, out);
 }
 
-/* Places are 32-bit numbers: some 10^8 chunks, of which torch itself could not read one per
- * cent. */
+/* Places have 32 bits: enough for some 10^8 chunks, a hundred times what torch itself can read. */
 #define MAX_BYTES UINT32_MAX
-#define MAX_ERRORS 4096 /* different ones; the rest share a general one */
+#define MAX_ERRORS 4096 /* different messages; all others share a general message */
 
 /*
- * Values of a pickle are shared, so two bytes may stand for a list of a million chunks or a
- * name of a megabyte, and a small file for days of work. Everything is therefore paid for from
- * a budget that an honest file, where each chunk has some twenty bytes of its own and each key
- * a hundred, never uses up: two for each of its bytes. A number costs one, text one for sixteen
- * bytes.
+ * Values of a pickle are shared: two bytes may stand for a list of a million chunks or a name of a
+ * megabyte, so a small file could cause days of work. Each value is therefore paid from a budget of
+ * two units for each byte of the file. A number costs one unit, sixteen bytes of text cost one. An
+ * honest file has some twenty bytes for each chunk and a hundred for each key, and stays below.
  */
 enum { PER_BYTE = 2, TEXT = 16, SPARE = 1 << 20 };
 enum { MAX_CONTAINERS = 1 << 16, MAX_DEPTH = 16, MAX_LINE = 1024 };
 
 void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
 {
-	/* A longer one is sparse. */
+	/* A longer file is sparse. */
 	m->budget = DCP_MIN(size, (uint64_t)1 << 32) * PER_BYTE + SPARE;
 }
 
-/* False, and nothing is paid, when it costs more than what is left. */
+/* Returns false, and takes nothing, if @cost is more than what is left. */
 static bool pay(struct dcp_tmeta *m, uint64_t cost)
 {
 	bool can = cost <= m->budget;
@@ -246,7 +244,7 @@ static int check_size(const struct dcp_buf *b, struct dcp_err *err)
 	return 0;
 }
 
-/* Number of the key in m->scratch, its slot ready. */
+/* The number of the key in m->scratch; its slot is made. */
 static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *number,
 		      struct dcp_err *err)
 {
@@ -358,7 +356,7 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 	return 0;
 }
 
-/* A tensor's entry after its header. What is wrong goes in as its error. */
+/* Append a tensor's entry after its header. A fault becomes the error of the entry. */
 static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 {
 	struct tensor_head h = { 0 };
@@ -452,7 +450,7 @@ static int error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
 	return rc;
 }
 
-/* Where a MetadataIndex says its chunk starts; absent or None for a byte item. */
+/* Read the offsets in a MetadataIndex; they are absent or None for a byte item. */
 static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err *err)
 {
 	const struct dcp_pv *offset = dcp_pv_get(index, "offset");
@@ -484,8 +482,7 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	uint32_t key, file = 0;
 	int rc;
 
-	/* An index that names no key or no place belongs to no chunk: the chunk that needs it
-	 * will miss it. */
+	/* An index without a name or place belongs to no chunk; its chunk shows as missing. */
 	if (dcp_tfield_class(index) != DCP_TFIELD_INDEX || !fqn) {
 		m->norphans++;
 		return 0;
@@ -561,7 +558,7 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, NULL);
 }
 
-/* Both forms are built one after the other in scratch; the short one is kept if it holds. */
+/* Scratch receives both forms, one after the other; the short form is kept if it is valid. */
 int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
 	struct dcp_tmeta *m = meta;
@@ -578,7 +575,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 	if (n == 0 || (n == 1 && item[0].type == DCP_PV_STR && key.type == DCP_PV_STR &&
 		       item[0].node->n == key.node->n &&
 		       memcmp(item[0].node->data, key.node->data, key.node->n) == 0))
-		return 0; /* its own path, or none worth the name */
+		return 0; /* the path is the key itself, or is empty */
 	if (!pay_path(m, item, n))
 		return too_dear(err);
 	for (size_t i = 1; i < DCP_MIN(n, (size_t)MAX_DEPTH) && rc >= 0; i++)
@@ -619,7 +616,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 
 /* ---- mcore_data ---- */
 
-/* What is not a shape is left out: then the key is emitted with the shape it is stored with. */
+/* Ignore a value that is not a shape: the key is then emitted with its stored shape. */
 int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
 	struct dcp_tmeta *m = meta;
@@ -647,7 +644,7 @@ static const struct dcp_section sections[] = {
 	{ "mcore_data", true, dcp_tmeta_add_shape },  /* Megatron's */
 };
 
-/* Megatron keeps the save plans of all ranks: as long as everything else, and of no use. */
+/* Megatron stores the save plans of all ranks: as long as everything else, and not needed. */
 static bool is_plan(struct dcp_pv where)
 {
 	return dcp_tfield_class(where) == DCP_TFIELD_PLAN;

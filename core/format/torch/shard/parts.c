@@ -15,7 +15,7 @@
 
 enum { MAX_NESTED = 4, LIMIT = 512 << 20, MAX_OBJECT = 1 << 20 };
 
-/* What one shard has of a part. */
+/* The data that one shard has of a part. */
 struct held {
 	struct held *next;
 	struct dcp_tparts_shard s;
@@ -190,7 +190,7 @@ static int write_object(struct adding *x, const struct dcp_torch_parts *p, struc
 
 		if (is_local_shape(&x->s, p->part[i].value)) {
 			if (strcmp(p->part[i].name, "block_size") == 0)
-				continue; /* of the whole, or of each shard: its scales tell */
+				continue; /* of the whole or of each shard: the scales tell */
 			dcp_jsonw_put_u64s(&w, p->part[i].name, x->s.shape, x->s.ndim);
 			continue;
 		}
@@ -209,7 +209,7 @@ static int write_object(struct adding *x, const struct dcp_torch_parts *p, struc
 	return dcp_buf_error(out) || w.failed ? -ENOMEM : 0;
 }
 
-/* The object is that of the shard that was added first. */
+/* Add the object of the shard that was added first. */
 static int add_object(struct adding *x, const struct dcp_torch_parts *p)
 {
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
@@ -250,19 +250,17 @@ int dcp_tparts_add(struct dcp_tparts *g, const struct dcp_torch *t, struct dcp_p
 
 /* ---- how a part is cut ---- */
 
-/*
- * One dimension of a part, cut or not: block is how many elements of the tensor stand for one of
- * the part; 0: it is not cut, and the shards have all of it.
- */
+/* One dimension of a part. block: the number of tensor elements for each element of the part; 0:
+ * the dimension is not cut, and the shards have all of it. */
 struct rule {
 	uint64_t block, shape;
 };
 
-/* A range of the tensor along that dimension (or along all of its elements in a row). */
+/* A range of the tensor along that dimension, or along all of its elements in a row. */
 struct range {
 	uint64_t lo, at, len;  /* in the whole, in the shard */
 	uint64_t whole, local; /* lengths of both */
-	uint64_t part;         /* and of the part in the shard */
+	uint64_t part;         /* length of the part in the shard */
 };
 
 static uint64_t blocks(uint64_t n, uint64_t block)
@@ -276,7 +274,7 @@ static bool fits(const struct range *r, uint64_t block)
 	       (r->len % block == 0 || r->lo + r->len == r->whole);
 }
 
-/* The longest shard tells the block. @same: what all shards have is equal. */
+/* Find the block by the longest shard. @same: all shards are equal. */
 static bool find_rule(const struct range *r, size_t n, bool same, struct rule *out)
 {
 	uint64_t longest = 0, part = 0;
@@ -308,7 +306,7 @@ static bool find_rule(const struct range *r, size_t n, bool same, struct rule *o
 	return true;
 }
 
-/* The range that @box takes of the elements in a row; false: several. */
+/* The range of the elements in a row that @box covers; false: several ranges. */
 static bool flat_range(const struct dcp_tparts_shard *s, const struct dcp_tplace_box *box,
 		       struct range *r)
 {
@@ -333,7 +331,7 @@ static bool flat_range(const struct dcp_tparts_shard *s, const struct dcp_tplace
 	return !bad;
 }
 
-/* A table of the values that codes stand for, by the name that torchao gives it. */
+/* Is it a table of the values that codes stand for, by torchao's name? */
 static bool is_table(const struct held *h)
 {
 	const char *name = h->t.path[h->t.npath - 1];
@@ -388,7 +386,7 @@ static int find_rules(struct joining *x)
 	return all ? 0 : -ENOMEM;
 }
 
-/* The elements of the part that stand for those of @box. */
+/* Find the elements of the part that stand for those of @box. */
 static int place(const struct joining *x, const struct held *h,
 		 const struct dcp_tplace_box *box, struct dcp_piece *p)
 {
@@ -418,7 +416,7 @@ static int place(const struct joining *x, const struct held *h,
 				p);
 }
 
-/* Add what shard @h has of the part. */
+/* Add the data that shard @h has of the part. */
 static int add_copy(const struct joining *x, const struct held *h, const uint64_t *shape,
 		    struct dcp_copies *copies)
 {
@@ -455,7 +453,7 @@ static int add_broken(const struct held *h, const char *why, struct dcp_copies *
 	return dcp_copies_add(copies, &t, h->s.who, h->s.name);
 }
 
-/* What is wrong with the shards as a whole; NULL: nothing. */
+/* Find a fault of the shards as a whole; NULL: none. */
 static const char *find_fault(struct joining *x)
 {
 	const struct held *first = NULL;

@@ -26,8 +26,8 @@ struct dcp_tshard_reading {
 	struct dcp_err *err;
 };
 
-/* What it is, and what it was made of: the state of the tensor, and the arguments of
- * _rebuild_wrapper_subclass() (n 0: there was no such call). */
+/* The kind of the tensor; its state; and the arguments of _rebuild_wrapper_subclass() (n 0: there
+ * was none). */
 struct dcp_tshard_found {
 	enum { DCP_TSHARD_NEITHER, DCP_TSHARD_DTENSOR, DCP_TSHARD_SHARDED } kind;
 	struct dcp_pv state;
@@ -73,7 +73,7 @@ static int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name,
 	return t->dtype_name ? 0 : dcp_tshard_no_memory(r);
 }
 
-/* Read the tensor @v, a part of the whole: the type is that of the whole. */
+/* Read the tensor @v, a part of the whole, with the type of the whole. */
 static int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v,
 			    struct dcp_torch_tensor *tt)
 {
@@ -101,9 +101,7 @@ static int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
 	return rc < 0 ? dcp_tshard_damaged(r, "place does not fit in 64 bits") : 0;
 }
 
-/*
- * A DTensor: what its mesh and placements say, compared with the local part that is there.
- */
+/* A DTensor: compares its mesh and placements with the stored local part. */
 
 /* The attribute @name of a state that is a dict, or (None or a dict, a dict of slots). */
 static const struct dcp_pv *attribute(struct dcp_pv state, const char *name)
@@ -155,7 +153,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	return 0;
 }
 
-/* The product of a number or of a tuple of numbers: torch writes an axis of one rank as (). */
+/* The product of a number or of a tuple of numbers: torch writes an axis with one rank as (). */
 static bool product(struct dcp_pv v, uint64_t *out)
 {
 	const struct dcp_pv *item;
@@ -176,8 +174,8 @@ static bool product(struct dcp_pv v, uint64_t *out)
 	return true;
 }
 
-/* Ranks along mesh dimension @i: the mesh is a tensor of ranks, or (torch 2.9) a layout, whose
- * axes may be flattened from several. */
+/* Count the ranks along mesh dimension @i. The mesh is a tensor of ranks or (torch 2.9) a layout,
+ * whose axes may be flattened from several. */
 static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, size_t i,
 		      uint64_t *out)
 {
@@ -200,7 +198,7 @@ static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, si
 	return product(axis.type == DCP_PV_OBJECT ? dcp_pv_at(axis, "shape") : axis, out);
 }
 
-/* torch 2.10 says apart in which order mesh dimensions cut one dimension of the tensor. */
+/* torch 2.10 stores separately in which order mesh dimensions cut a dimension of the tensor. */
 static void reorder(const struct dcp_pv *order, struct dcp_tplace *p, size_t n)
 {
 	struct dcp_tplace to[DCP_TPLACE_MAX];
@@ -317,7 +315,7 @@ static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 	return dcp_tshard_damaged(r, "local part has dimensions where it should have none");
 }
 
-/* The local part, of one tensor (@tt) or of several. */
+/* Read the local part, a single tensor (@tt) or several. */
 static int read_local(struct dcp_tshard_reading *r, struct dcp_pv v,
 		      struct dcp_torch_tensor *tt)
 {
@@ -363,7 +361,7 @@ static int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tsh
 	return rc < 0 || r->out->parted ? rc : emit_cut(r, &tt);
 }
 
-enum { MAX_WRAPPERS = 4 }; /* a Parameter of a DTensor has one */
+enum { MAX_WRAPPERS = 4 }; /* a Parameter of a DTensor has one wrapper */
 
 /* ---- looking for it ---- */
 
@@ -403,7 +401,7 @@ static struct dcp_tshard_found look(struct dcp_pv v)
 		f.state = arg[3];
 		f.arg = dcp_pv_items(arg[2], &f.n);
 	} else if (v.type == DCP_PV_OBJECT && v.node->obj->built) {
-		class = v.node->obj->callable; /* torch 1.12's were no tensors yet */
+		class = v.node->obj->callable; /* torch 1.12's were not tensors yet */
 		f.state = v.node->obj->state;
 	}
 	f.kind = is_torch(class, "DTensor")         ? DCP_TSHARD_DTENSOR
