@@ -457,7 +457,7 @@ static int emit_key(struct reading *r, uint32_t key)
 
 /* ---- the family ---- */
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_fairseq2(const struct dcp_dir *dir, char *why, size_t n)
 {
 	dcp_auto_dir struct dcp_dir model = { 0 };
 	uint32_t number;
@@ -487,7 +487,7 @@ static int name_others(const struct dcp_load *in)
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_fairseq2(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct reading r = { .in = in, .of = { 1, 1, 1 } };
 	int rc;
@@ -521,6 +521,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_fairseq2 = {
 	.name = "fairseq2",
 	.what = "fairseq2",
-	.probe = probe,
-	.load = load,
+	.probe = probe_fairseq2,
+	.load = load_fairseq2,
 };

@@ -373,7 +373,7 @@ static bool holds_modules(const struct dcp_dir *dir, unsigned level)
 	return false;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_nanotron(const struct dcp_dir *dir, char *why, size_t n)
 {
 	dcp_auto_dir struct dcp_dir model = { 0 };
 
@@ -384,7 +384,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		       : DCP_MATCH_NO;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_nanotron(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct reading r = { .in = in, .ranks = 1 };
 	dcp_auto_dir struct dcp_dir model = { 0 };
@@ -413,6 +413,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_nanotron = {
 	.name = "nanotron",
 	.what = "nanotron",
-	.probe = probe,
-	.load = load,
+	.probe = probe_nanotron,
+	.load = load_nanotron,
 };

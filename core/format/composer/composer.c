@@ -63,7 +63,7 @@ struct emitter {
 };
 
 /* Was the key emitted already? From now on it counts as emitted. */
-static int seen(struct emitter *w, const char *key)
+static int was_emitted(struct emitter *w, const char *key)
 {
 	int rc = dcp_intern_str(&w->emitted, key, NULL);
 
@@ -74,7 +74,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
 
-	return w->n > 1 && !dcp_tshard_is(leaf->value) ? seen(w, leaf->key) : 0;
+	return w->n > 1 && !dcp_tshard_is(leaf->value) ? was_emitted(w, leaf->key) : 0;
 }
 
 static int on_shard(void *ctx, const struct dcp_tensor *t)
@@ -386,14 +386,14 @@ static bool is_rank_file(const char *name, uint64_t *rank)
 	return dcp_has_extension(name, ".pt") && dcp_composer_name(name, save, rank);
 }
 
-static bool group(const char *file, char *version)
+static bool group_ranks(const char *file, char *version)
 {
 	uint64_t rank;
 
 	return is_rank_file(file, &rank) && dcp_composer_name(file, version, &rank);
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_composer(const struct dcp_dir *dir, char *why, size_t n)
 {
 	uint64_t rank;
 
@@ -459,7 +459,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_composer(const struct dcp_load *in, struct dcp_err *err)
 {
 	if (dcp_dir_has_file(in->dir, METADATA))
 		return dcp_composer_emit_parts(in, err);
@@ -471,8 +471,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_composer = {
 	.name = "composer",
 	.what = "MosaicML Composer",
-	.probe = probe,
-	.group = group,
+	.probe = probe_composer,
+	.group = group_ranks,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_composer,
 };

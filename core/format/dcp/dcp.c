@@ -38,7 +38,7 @@ bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
 	       strcmp(p, suffix) == 0;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_dcp(const struct dcp_dir *dir, char *why, size_t n)
 {
 	size_t data = 0, local = 0;
 	bool partial = dcp_dir_find(dir, ".metadata.tmp") != NULL;
@@ -207,7 +207,7 @@ static int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
 	return dcp_weights_emit_rest(d->in, is_shown, d);
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_dcp(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_tdcp d = { .in = in };
 	int rc = dcp_tmeta_init(&d.meta);
@@ -226,10 +226,10 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_torch_dcp = {
 	.name = "torch-dcp",
 	.what = "torch.distributed.checkpoint",
-	.probe = probe,
+	.probe = probe_dcp,
 	.apart = true,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_dcp,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "*.distcp", "a part of a torch.distributed.checkpoint",

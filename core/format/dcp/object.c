@@ -67,8 +67,8 @@ static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name
  * together they are not longer than the file; a few items are read twice. Without this limit,
  * metadata in which a million keys share one item would take hours to read.
  */
-static int claim(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t nbytes,
-		 uint64_t size, struct dcp_err *err)
+static int claim_bytes(struct dcp_titem_files *f, uint32_t number, const char *name,
+		       uint64_t nbytes, uint64_t size, struct dcp_err *err)
 {
 	uint64_t *claimed = dcp_buf_at(&f->claimed, number, sizeof(*claimed));
 
@@ -101,7 +101,7 @@ int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name,
 			"which has %llu",
 			name, (unsigned long long)nbytes, (unsigned long long)off,
 			(unsigned long long)out->file.size);
-	rc = claim(f, number, name, nbytes, out->file.size, err);
+	rc = claim_bytes(f, number, name, nbytes, out->file.size, err);
 	if (rc < 0)
 		return rc;
 	out->window = dcp_source_window(&out->file, off, nbytes);
@@ -326,7 +326,7 @@ static int check_record(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_recor
 }
 
 /* Is @v a container whose parts are keys by Composer's rule, although DCP stored it whole? */
-static bool opens(struct dcp_pv v)
+static bool has_parts(struct dcp_pv v)
 {
 	return v.type == DCP_PV_LIST || dcp_pv_is_mapping(v);
 }
@@ -360,7 +360,7 @@ static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const ch
 	if (common)
 		s->nprefix = 0;
 	else
-		s->lists = w->lists && opens(root);
+		s->lists = w->lists && has_parts(root);
 	s->entry = entry && n != 1 && !s->lists && dcp_torch_tensor(s->t, root, &tt, NULL) == 0;
 	rc = common || s->lists ? dcp_tstate_emit(s) : dcp_tstate_emit_whole(s, key);
 	if (rc == 0 && entry && !s->entry)

@@ -391,9 +391,9 @@ static bool is_as_long_as_plain(const struct dcp_tdcp_emitter *w, const struct d
  * each kind is examined. Items that are compressed, or whose file cannot be opened, are reported
  * when they are read. After MISSES failures no more items are examined.
  */
-static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
-		      const uint64_t *len, const struct dcp_tmeta_record *r,
-		      struct dcp_err *why)
+static enum look look_at_kind(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
+			      const uint64_t *len, const struct dcp_tmeta_record *r,
+			      struct dcp_err *why)
 {
 	uint64_t kind = kind_of_item(j, len, r);
 	uint64_t *known = &w->plain[kind % DCP_LEN(w->plain)];
@@ -524,7 +524,7 @@ static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, ui
 	if (!at)
 		return 0;
 	r = dcp_tmeta_record(w->m, at->i, dims);
-	if (look(w, j, j->t.pieces->len, &r, &why) != PARTS)
+	if (look_at_kind(w, j, j->t.pieces->len, &r, &why) != PARTS)
 		return 0;
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
@@ -537,8 +537,8 @@ static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, ui
 }
 
 /* Set the file number and the place of chunk @p. */
-static int locate(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, struct dcp_piece *p,
-		  const struct dcp_tdcp_place *at)
+static int locate_chunk(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
+			struct dcp_piece *p, const struct dcp_tdcp_place *at)
 {
 	uint64_t dims[DCP_MAX_NDIM];
 	struct dcp_tmeta_record r = dcp_tmeta_record(w->m, at->i, dims);
@@ -551,7 +551,7 @@ static int locate(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, struct dc
 	p->nbytes = r.nbytes;
 	p->filter = (uint8_t)r.filter;
 	check_envelope(w, j, &r, p->run_n);
-	return look(w, j, p->len, &r, &j->why) == PLAIN
+	return look_at_kind(w, j, p->len, &r, &j->why) == PLAIN
 		       ? dcp_tdcp_file_number(w, r.file, &p->file)
 		       : 0;
 }
@@ -567,7 +567,7 @@ static int locate_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &copy[i], &hint);
 
-		rc = at ? locate(w, j, &copy[i], at) : 0;
+		rc = at ? locate_chunk(w, j, &copy[i], at) : 0;
 		if (at && !dcp_tdcp_is_broken(j))
 			copy[j->t.ncopies++] = copy[i];
 		j->why = (struct dcp_err){ 0 };
@@ -588,7 +588,7 @@ static int locate_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 		char text[256];
 
 		if (at)
-			rc = locate(w, j, &p[i], at);
+			rc = locate_chunk(w, j, &p[i], at);
 		else
 			dcp_fail(&j->why, -EBADMSG,
 				 "storage_data has no entry for its chunk at %s",

@@ -52,7 +52,7 @@ static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_
 	return true;
 }
 
-static enum dcp_match judge(const struct dcp_ds_name *f, size_t n, char *why, size_t size)
+static enum dcp_match judge_files(const struct dcp_ds_name *f, size_t n, char *why, size_t size)
 {
 	char missing[DCP_DS_NAME_MAX] = "";
 	size_t models = 0, optims = 0;
@@ -81,7 +81,7 @@ static enum dcp_match judge(const struct dcp_ds_name *f, size_t n, char *why, si
 	return DCP_MATCH_INCOMPLETE;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_deepspeed(const struct dcp_dir *dir, char *why, size_t n)
 {
 	struct dcp_ds_name *f;
 	enum dcp_match match = DCP_MATCH_NO;
@@ -91,7 +91,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	if (dcp_format_deepspeed_universal.probe(dir, why, n) != DCP_MATCH_NO)
 		return DCP_MATCH_NO;
 	if (dcp_ds_list_files(dir, &f, &count) == 0) {
-		match = judge(f, count, why, n);
+		match = judge_files(f, count, why, n);
 		free(f);
 	}
 	return match;
@@ -154,7 +154,7 @@ static int load_parts(struct dcp_ds *ds)
 	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_deepspeed(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_ds ds;
 	int rc = dcp_ds_begin(&ds, in, err);
@@ -168,9 +168,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_deepspeed = {
 	.name = "deepspeed",
 	.what = "DeepSpeed",
-	.probe = probe,
+	.probe = probe_deepspeed,
 	.committed = dcp_ds_committed,
-	.load = load,
+	.load = load_deepspeed,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "zero_to_fp32.py", "a DeepSpeed checkpoint" },

@@ -85,8 +85,8 @@ static int take_placement(struct dcp_ds *ds, const struct dcp_ds_experts *e,
 }
 
 /* The first releases had no placement: experts were dealt in order. */
-static int deal(struct dcp_ds *ds, const struct dcp_ds_experts *e, const uint32_t **has,
-		uint32_t *nhas)
+static int deal_experts(struct dcp_ds *ds, const struct dcp_ds_experts *e, const uint32_t **has,
+			uint32_t *nhas)
 {
 	uint32_t each = e->total / e->shares;
 	uint32_t *all = dcp_arena_calloc(&ds->arena, e->total, sizeof(*all));
@@ -123,7 +123,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	if (!e->prefix || !has || !nhas)
 		return -ENOMEM;
 	rc = dcp_pv_is_mapping(placement) ? take_placement(ds, e, placement, has, nhas)
-					  : deal(ds, e, has, nhas);
+					  : deal_experts(ds, e, has, nhas);
 	if (rc < 0)
 		return rc;
 	e->has = has;

@@ -110,7 +110,7 @@ enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
 /* ---- along one dimension ---- */
 
 /* Do all ranks have the shape of the first rank, except in @dim? */
-static bool alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
+static bool are_alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
 {
 	for (size_t i = 1; i < n; i++) {
 		if (local[i].ndim != local[0].ndim)
@@ -232,8 +232,8 @@ static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds
 }
 
 /* The extent of each rank's tensor in @dim, from the widths of its parts, and their sum @all. */
-static bool extents(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t *out,
-		    uint64_t *all)
+static bool sum_widths(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t *out,
+		       uint64_t *all)
 {
 	*all = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -278,7 +278,7 @@ static bool shape_of(const struct dcp_ds_sub *sub, const struct dcp_ds_local *lo
 		     const uint64_t *extent, uint64_t all, uint64_t *shape, uint32_t *ndim)
 {
 	uint64_t numel = 0, one, row = 1;
-	bool own = alike(local, n, sub->dim);
+	bool own = are_alike(local, n, sub->dim);
 
 	for (size_t i = 0; own && i < n; i++)
 		own = local[i].shape[sub->dim] == extent[i];
@@ -324,7 +324,7 @@ static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_l
 		why = "its recorded widths are of another number of ranks";
 	if (why)
 		return why;
-	if (!extents(width, (uint32_t)nsub, n, extent, &all))
+	if (!sum_widths(width, (uint32_t)nsub, n, extent, &all))
 		return "its recorded widths are invalid";
 	if (!shape_of(sub, local, n, extent, all, shape, &ndim))
 		return "a rank's shape does not fit the recorded widths";
@@ -385,13 +385,13 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 	*w = (struct dcp_ds_whole){ .arena = arena };
 	switch (rule->cut) {
 	case DCP_DS_CUT_REPLICATED:
-		if (!alike(local, n, DCP_MAX_NDIM))
+		if (!are_alike(local, n, DCP_MAX_NDIM))
 			return "its copies have different shapes";
 		rc = take_one(local, w);
 		break;
 	case DCP_DS_CUT_AVERAGED:
 	case DCP_DS_CUT_SUMMED:
-		if (!alike(local, n, DCP_MAX_NDIM))
+		if (!are_alike(local, n, DCP_MAX_NDIM))
 			return "its terms have different shapes";
 		w->sum = true;
 		w->mean = rule->cut == DCP_DS_CUT_AVERAGED;
@@ -406,7 +406,7 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 	case DCP_DS_CUT_HALVES:
 	case DCP_DS_CUT_ROWS:
 	case DCP_DS_CUT_COLUMNS:
-		if (!alike(local, n, dim))
+		if (!are_alike(local, n, dim))
 			return "its pieces do not fit together";
 		rc = rule->cut == DCP_DS_CUT_HALVES ? cut_halves(local, n, w)
 						    : cut_along(local, n, dim, w);
@@ -463,7 +463,7 @@ static void close_stream(struct stream *s)
 }
 
 /* The number of bytes that can be read at once, at most @most; 0: no more bytes, or no file. */
-static size_t ready(struct stream *s, uint32_t size, size_t most)
+static size_t count_ready(struct stream *s, uint32_t size, size_t most)
 {
 	const char *name;
 
@@ -484,7 +484,7 @@ static size_t ready(struct stream *s, uint32_t size, size_t most)
 	return (size_t)DCP_MIN(s->run->n * size - s->at, most);
 }
 
-static bool take(struct stream *s, char *to, size_t n)
+static bool take_bytes(struct stream *s, char *to, size_t n)
 {
 	if (dcp_source_read(&s->in.src, s->run->off + s->at, to, n) < 0)
 		return false;
@@ -498,11 +498,11 @@ static bool same_streams(struct stream *a, struct stream *b, uint32_t size, uint
 	char left[CHUNK], right[CHUNK];
 
 	while (bytes) {
-		size_t n = ready(a, size, (size_t)DCP_MIN(bytes, CHUNK));
+		size_t n = count_ready(a, size, (size_t)DCP_MIN(bytes, CHUNK));
 
-		n = n ? ready(b, size, n) : 0;
-		if (n == 0 || a->run->swap != b->run->swap || !take(a, left, n) ||
-		    !take(b, right, n) || memcmp(left, right, n) != 0)
+		n = n ? count_ready(b, size, n) : 0;
+		if (n == 0 || a->run->swap != b->run->swap || !take_bytes(a, left, n) ||
+		    !take_bytes(b, right, n) || memcmp(left, right, n) != 0)
 			return false;
 		bytes -= n;
 	}

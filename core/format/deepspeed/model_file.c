@@ -53,7 +53,7 @@ static int drop_object(void *ctx, const struct dcp_object *o)
 	return dcp_emit_object(to, &mine);
 }
 
-static struct dcp_sink dropping(const struct dcp_ds *ds)
+static struct dcp_sink make_drop_sink(const struct dcp_ds *ds)
 {
 	return (struct dcp_sink){ .tensor = drop_tensor,
 				  .object = drop_object,
@@ -64,7 +64,7 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 		      const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	struct dcp_sink sink = dropping(ds);
+	struct dcp_sink sink = make_drop_sink(ds);
 	struct dcp_tstate s = { .t = in->t,
 				.root = &v,
 				.sink = &sink,
@@ -80,7 +80,7 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 
 int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 {
-	struct dcp_sink sink = dropping(ds);
+	struct dcp_sink sink = make_drop_sink(ds);
 	struct dcp_err why = { 0 };
 	struct dcp_ds_input in;
 	struct dcp_tstate s = { .sink = &sink, .prefix = &file, .nprefix = 1 };
@@ -101,8 +101,8 @@ int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 
 /* 1: the first file of the same kind has an equal value; 0: it has another value or none, or this
  * is the first file. */
-static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, struct dcp_pv v,
-		const char *const *path, size_t n)
+static int has_equal_value(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in,
+			   struct dcp_pv v, const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	uint32_t number;
@@ -132,7 +132,7 @@ int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
 		      size_t n)
 {
-	int rc = seen(ds, name->kind, in, v, path, n);
+	int rc = has_equal_value(ds, name->kind, in, v, path, n);
 
 	return rc == 0 ? dcp_ds_emit_value(ds, in, v, path, n) : rc < 0 ? rc : 0;
 }
@@ -204,7 +204,7 @@ int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 /* ---- parameters ---- */
 
 /* The mappings in param_shapes: a list of mappings, or before 0.5 a single mapping. */
-static const struct dcp_pv *listed(const struct dcp_pv *shapes, size_t *n)
+static const struct dcp_pv *list_mappings(const struct dcp_pv *shapes, size_t *n)
 {
 	if (dcp_pv_is_mapping(*shapes)) {
 		*n = 1;
@@ -278,8 +278,8 @@ static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
 }
 
 /* The number of parameters, from the first on, in which @list agrees with the part. */
-static size_t agreement(const struct dcp_ds *ds, const struct dcp_ds_part *part,
-			const struct dcp_pv *list, size_t n)
+static size_t count_equal_params(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+				 const struct dcp_pv *list, size_t n)
 {
 	size_t at = 0, npairs;
 
@@ -296,10 +296,10 @@ static size_t agreement(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 	return at;
 }
 
-static int compare(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp_ds_name *name,
-		   const struct dcp_pv *list, size_t n)
+static int compare_params(struct dcp_ds *ds, struct dcp_ds_part *part,
+			  const struct dcp_ds_name *name, const struct dcp_pv *list, size_t n)
 {
-	size_t same = agreement(ds, part, list, n);
+	size_t same = count_equal_params(ds, part, list, n);
 	const char *why;
 
 	if (same == part->nparams)
@@ -322,12 +322,12 @@ static int read_shapes(struct dcp_ds *ds, struct dcp_ds_part *part,
 {
 	const struct dcp_pv shapes = dcp_pv_at(root, "param_shapes");
 	size_t n;
-	const struct dcp_pv *list = listed(&shapes, &n);
+	const struct dcp_pv *list = list_mappings(&shapes, &n);
 
 	if (!list)
 		return 0;
 	if (part->named)
-		return compare(ds, part, name, list, n);
+		return compare_params(ds, part, name, list, n);
 	part->named = name;
 	return take_params(ds, part, list, n);
 }

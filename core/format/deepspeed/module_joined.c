@@ -244,7 +244,7 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 
 /* Put the tensors with @key of all ranks into u->tt. Returns the reason if they are not pieces of
  * one tensor, or NULL. */
-static const char *gather(struct unit *u, const char *key, uint32_t first)
+static const char *gather_tensors(struct unit *u, const char *key, uint32_t first)
 {
 	for (size_t k = 0; k < u->n; k++) {
 		uint32_t at = k == 0 ? first : dcp_intern_find(&u->names[k], key, strlen(key));
@@ -394,7 +394,7 @@ static int emit_key(struct unit *u, uint32_t at)
 		return emit_other(u, key, at);
 	dcp_arena_reset(&u->scratch);
 	local = dcp_arena_calloc(&u->scratch, u->n, sizeof(*local));
-	why = local ? gather(u, key, at) : "out of memory";
+	why = local ? gather_tensors(u, key, at) : "out of memory";
 	name = full_name(u, key);
 	if (!name)
 		return -ENOMEM;

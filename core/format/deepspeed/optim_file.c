@@ -112,8 +112,8 @@ static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
  * The states of entry @i, and the number of their flat tensor. The wrapped optimizer has one
  * parameter for each flat tensor, numbered in order.
  */
-static const struct dcp_pv *entry(const struct dcp_ds_reading *r, const struct entries *e,
-				  size_t i, uint64_t *flat, size_t *n)
+static const struct dcp_pv *find_states(const struct dcp_ds_reading *r, const struct entries *e,
+					size_t i, uint64_t *flat, size_t *n)
 {
 	*n = 0;
 	*flat = e->listed ? i : number_of(r, e->item[2 * i]);
@@ -129,7 +129,7 @@ static int number_states(struct dcp_ds_reading *r, const struct entries *e)
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < e->n; i++) {
-		const struct dcp_pv *kv = entry(r, e, i, &flat, &n);
+		const struct dcp_pv *kv = find_states(r, e, i, &flat, &n);
 
 		for (size_t k = 0; rc >= 0 && kv && k < n; k++) {
 			const char *name = dcp_pv_str(kv[2 * k]);
@@ -210,7 +210,7 @@ static int take_states(struct dcp_ds_reading *r, const struct entries *e)
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < e->n; i++) {
-		const struct dcp_pv *kv = entry(r, e, i, &flat, &n);
+		const struct dcp_pv *kv = find_states(r, e, i, &flat, &n);
 
 		for (size_t k = 0; rc == 0 && kv && k < n; k++) {
 			const char *name = dcp_pv_str(kv[2 * k]);
@@ -298,7 +298,7 @@ static int dcp_ds_read_moments(struct dcp_ds_reading *r)
 	return rc == 0 ? take_group_steps(r) : rc;
 }
 
-static int useless(struct dcp_ds_reading *r, const char *why)
+static int spoil_rank(struct dcp_ds_reading *r, const char *why)
 {
 	r->rank->why = why;
 	return why ? 0 : -ENOMEM;
@@ -352,10 +352,10 @@ static int find_flat(struct dcp_ds_reading *r)
 		r->nlists = r->nflat;
 		return 0;
 	}
-	return useless(r, dcp_ds_text(r->ds,
-				      "%s has no master weights: neither "
-				      "single_partition_of_fp32_groups nor fp32_flat_groups",
-				      r->rank->name->name));
+	return spoil_rank(r, dcp_ds_text(r->ds,
+					 "%s has no master weights: neither "
+					 "single_partition_of_fp32_groups nor fp32_flat_groups",
+					 r->rank->name->name));
 }
 
 /* ---- how it is cut ---- */
@@ -490,32 +490,33 @@ static int compare_first(struct dcp_ds_reading *r)
 	const char *a = r->rank->name->name, *b = part->first->name;
 
 	if (r->stage != part->stage)
-		return useless(r,
-			       dcp_ds_text(r->ds, "%s is of another ZeRO stage than %s", a, b));
+		return spoil_rank(
+			r, dcp_ds_text(r->ds, "%s is of another ZeRO stage than %s", a, b));
 	if (r->nflat != part->nflat || r->nlists != part->nlists)
-		return useless(r, dcp_ds_text(r->ds,
-					      "%s has %zu flat groups, %s has %" PRIu32
-					      ": are they of one save?",
-					      a, r->nflat, b, part->nflat));
+		return spoil_rank(r, dcp_ds_text(r->ds,
+						 "%s has %zu flat groups, %s has %" PRIu32
+						 ": are they of one save?",
+						 a, r->nflat, b, part->nflat));
 	for (size_t i = 0; i < r->nlists; i++) {
 		uint32_t n = count_of(r, i);
 
 		if (n && n != part->list[i].count)
-			return useless(r, dcp_ds_text(r->ds,
-						      "%s was saved by %" PRIu32
-						      " ranks, %s by %" PRIu32
-						      ": are they of one save?",
-						      a, n, b, part->list[i].count));
+			return spoil_rank(r, dcp_ds_text(r->ds,
+							 "%s was saved by %" PRIu32
+							 " ranks, %s by %" PRIu32
+							 ": are they of one save?",
+							 a, n, b, part->list[i].count));
 		if (r->waves && r->waves[i] != part->list[i].waves)
-			return useless(r,
-				       dcp_ds_text(r->ds,
-						   "%s has %" PRIu32
-						   " slices of group %zu, %s has %" PRIu32
-						   ": are they of one save?",
-						   a, r->waves[i], i, b, part->list[i].waves));
+			return spoil_rank(r, dcp_ds_text(r->ds,
+							 "%s has %" PRIu32
+							 " slices of group %zu, %s has %" PRIu32
+							 ": are they of one save?",
+							 a, r->waves[i], i, b,
+							 part->list[i].waves));
 	}
 	if (r->rank->name->dp >= part->world)
-		return useless(r, dcp_ds_text(r->ds,
+		return spoil_rank(r,
+				  dcp_ds_text(r->ds,
 					      "%s is not of this save: by %s there are %" PRIu32
 					      " ranks",
 					      a, b, part->world));
@@ -529,8 +530,8 @@ static int read_rank(struct dcp_ds_reading *r)
 	int rc;
 
 	if (!dict)
-		return useless(r, dcp_ds_text(r->ds, "%s has no optimizer_state_dict",
-					      r->rank->name->name));
+		return spoil_rank(r, dcp_ds_text(r->ds, "%s has no optimizer_state_dict",
+						 r->rank->name->name));
 	r->dict = *dict;
 	rc = find_flat(r);
 	if (rc < 0 || r->rank->why)
@@ -554,9 +555,10 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		struct dcp_ds_reading r = { .ds = ds, .part = part, .rank = rank, .in = &in };
 
 		if (i > 0 && rank[-1].name->dp == rank->name->dp) {
-			rc = useless(&r, dcp_ds_text(ds, "%s and %s are both of rank %" PRIu32,
-						     rank[-1].name->name, rank->name->name,
-						     rank->name->dp));
+			rc = spoil_rank(&r,
+					dcp_ds_text(ds, "%s and %s are both of rank %" PRIu32,
+						    rank[-1].name->name, rank->name->name,
+						    rank->name->dp));
 			if (rc == 0)
 				rc = dcp_ds_emit_broken(ds, rank->name->name, rank->why);
 			continue;
@@ -565,7 +567,7 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		if (rc < 0)
 			break;
 		if (rc == 1) {
-			rc = useless(&r, dcp_arena_strdup(&ds->arena, why.msg));
+			rc = spoil_rank(&r, dcp_arena_strdup(&ds->arena, why.msg));
 		} else {
 			rc = read_rank(&r);
 			if (rc == 0)

@@ -38,7 +38,7 @@ struct reading {
 	const char *why;
 };
 
-static int refuse(struct reading *r, const char *why)
+static int refuse_rule(struct reading *r, const char *why)
 {
 	r->why = why;
 	return 0;
@@ -52,7 +52,7 @@ static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, u
 	uint32_t n;
 
 	if (!dcp_torch_dims(v, dims, &n) || (!ndim && n != r->map->ndim))
-		return refuse(r, senseless);
+		return refuse_rule(r, senseless);
 	*out = dcp_arena_dup(&r->ds->arena, dims, n, sizeof(*dims));
 	if (ndim)
 		*ndim = n;
@@ -71,7 +71,7 @@ static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape
 	int rc;
 
 	if (n != 2 || !dcp_pv_u64(pair[0], &off))
-		return refuse(r, senseless);
+		return refuse_rule(r, senseless);
 	rc = take_dims(r, pair[1], &stride, NULL);
 	if (rc < 0 || r->why)
 		return rc;
@@ -81,15 +81,16 @@ static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape
 	*out = at;
 	for (uint32_t d = r->map->ndim; d-- > 0; step *= shape[d]) {
 		if (shape[d] == 0)
-			return refuse(r, senseless);
+			return refuse_rule(r, senseless);
 		at[d] = off / step % shape[d];
 		if (len[d] > 1 && stride[d] != step)
-			return refuse(r, "its affine_map is of another order than row-major, "
-					 "which is not supported");
+			return refuse_rule(r,
+					   "its affine_map is of another order than row-major, "
+					   "which is not supported");
 		if (len[d] > shape[d] - at[d])
-			return refuse(r, senseless);
+			return refuse_rule(r, senseless);
 	}
-	return off < step ? 0 : refuse(r, senseless);
+	return off < step ? 0 : refuse_rule(r, senseless);
 }
 
 /* Is @rank the first of the ranks that hold the same block? Only that rank's block counts. */
@@ -116,9 +117,9 @@ static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard,
 	if (rc < 0 || r->why)
 		return rc;
 	if (scale && (scale->type != DCP_PV_FLOAT || scale->f < 1 || scale->f > 1))
-		return refuse(r, "its ranks hold it scaled (affine_map): no file has it");
+		return refuse_rule(r, "its ranks hold it scaled (affine_map): no file has it");
 	if (!dcp_shape_volume(len, r->map->ndim, &volume))
-		return refuse(r, senseless);
+		return refuse_rule(r, senseless);
 	if (volume == 0 || !is_first(dcp_pv_at(v, "locations"), rank))
 		return 0;
 	out[*n].len = len;
@@ -141,7 +142,7 @@ static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 	if (rc < 0 || r->why)
 		return rc;
 	if (!dcp_shape_volume(out->shape, r->map->ndim, &volume))
-		return refuse(r, senseless);
+		return refuse_rule(r, senseless);
 	block = dcp_arena_calloc(&r->ds->arena, n + 1, sizeof(*block));
 	if (!block)
 		return -ENOMEM;
@@ -540,8 +541,8 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
  * The first pattern of the list that matches @name, or that could not be matched with @name: then
  * @why is set.
  */
-static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
-				  const char *name, const char **why)
+static const struct pattern *find_pattern(const struct dcp_ds_rules *rules, uint8_t list,
+					  const char *name, const char **why)
 {
 	const struct pattern *p = DCP_ITEMS(rules->patterns, struct pattern);
 	const struct pattern *exact = DCP_ITEMS(rules->exact, struct pattern);
@@ -582,11 +583,11 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 	out->complete = ds->rules->complete;
 	if (strlen(name) > MAX_NAME)
 		return "its name is too long to be looked up in universal_checkpoint_info";
-	p = find(ds->rules, LIST_REFUSED, name, &why);
+	p = find_pattern(ds->rules, LIST_REFUSED, name, &why);
 	if (p)
 		return why ? why : p->why;
 	for (size_t i = 0; !p && i < DCP_LEN(order); i++)
-		p = find(ds->rules, order[i], name, &why);
+		p = find_pattern(ds->rules, order[i], name, &why);
 	if (p && (why || p->why))
 		return why ? why : p->why;
 	if (p)
@@ -596,7 +597,7 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 					     .map = p->map,
 					     .height = p->height };
 	/* a map describes the whole without padding */
-	if (!out->map && find(ds->rules, LIST_VOCABULARY, name, &why)) {
+	if (!out->map && find_pattern(ds->rules, LIST_VOCABULARY, name, &why)) {
 		if (why)
 			return why;
 		if (!ds->rules->vocabulary)

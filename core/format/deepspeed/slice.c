@@ -41,7 +41,7 @@ struct lengths {
 	uint64_t longest;
 };
 
-static bool fits(const struct dcp_ds_group *g, uint64_t k, uint64_t n)
+static bool fits_slice(const struct dcp_ds_group *g, uint64_t k, uint64_t n)
 {
 	return n == g->slice || n == dcp_ds_lean(g, k);
 }
@@ -61,8 +61,8 @@ static void look_at(struct lengths *l, const struct dcp_ds_rank *r, uint64_t ran
 		if (!p->there)
 			continue;
 		l->longest = DCP_MAX(l->longest, p->n);
-		l->fit_a += fits(&l->a, k, p->n);
-		l->fit_b += fits(&l->b, k, p->n);
+		l->fit_a += fits_slice(&l->a, k, p->n);
+		l->fit_b += fits_slice(&l->b, k, p->n);
 	}
 }
 
@@ -165,8 +165,8 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
  * an element in the rank's slice, one after the other. Returns the number of elements of all
  * parameters in slice @k. @before: the elements of those before @p, if @p is among them.
  */
-static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
-			 uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
+static uint64_t count_touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			       uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
 {
 	uint64_t lo, sum = 0;
 
@@ -195,7 +195,7 @@ static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_grou
 
 	for (uint32_t i = 0; i < part->nlists; i++)
 		muon |= part->list[i].flat == g->flat && part->list[i].muon;
-	return muon && place->n == touching(part, g, k, p, before);
+	return muon && place->n == count_touching(part, g, k, p, before);
 }
 
 /* The flat tensor of one state that is slice @k of a group; NULL: there is none, see @why. */
@@ -236,7 +236,7 @@ static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_d
 		return NULL;
 	}
 	if (p->n != g->slice && p->n != dcp_ds_lean(g, k) &&
-	    (part->stage == 3 || p->n != touching(part, g, k, NULL, NULL))) {
+	    (part->stage == 3 || p->n != count_touching(part, g, k, NULL, NULL))) {
 		dcp_fail(why, -EBADMSG,
 			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
 			 " elements, expected %" PRIu64

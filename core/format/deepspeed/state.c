@@ -17,8 +17,8 @@
  */
 
 /* Emit @x as the current state of @name. @rank: put in front of the key, or NULL. */
-static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
-		const struct dcp_tensor *x)
+static int emit_tensor(struct dcp_ds_emitter *t, const char *rank, const char *name,
+		       const struct dcp_tensor *x)
 {
 	const char *role = dcp_intern_text(&t->ds->states, t->state);
 
@@ -36,7 +36,7 @@ static int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const c
 		.error = why,
 	};
 
-	return emit(t, rank, name, &x);
+	return emit_tensor(t, rank, name, &x);
 }
 
 static int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
@@ -50,7 +50,7 @@ static int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const 
 		.npieces = DCP_NITEMS(t->pieces, struct dcp_piece),
 	};
 
-	return emit(t, rank, name, &x);
+	return emit_tensor(t, rank, name, &x);
 }
 
 static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dcp_ds_part *part,
@@ -97,7 +97,7 @@ static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 		if (!c->first)
 			return -ENOMEM;
 	}
-	return emit(t, rank, p->name, &x);
+	return emit_tensor(t, rank, p->name, &x);
 }
 
 /* The first run that ends after element @first. */
@@ -367,7 +367,8 @@ static int emit_each(const struct names *n, const struct holder *h)
 
 /* Collect the parameters of one name in one stage, by rank. The first stage that has the name
  * counts; others repeat it (tied weights). */
-static int gather(const struct names *n, const struct holder *h, struct dcp_ds_shared *s)
+static int gather_holders(const struct names *n, const struct holder *h,
+			  struct dcp_ds_shared *s)
 {
 	struct dcp_ds *ds = n->t->ds;
 	uint32_t tp = ds->tp, stage = ds->part[h->part].mp / tp;
@@ -391,7 +392,7 @@ static int gather(const struct names *n, const struct holder *h, struct dcp_ds_s
 
 /* Why rank @mp does not hold a parameter: its file is missing or damaged; NULL: the file does not
  * have the name. */
-static const char *absent(struct dcp_ds *ds, uint32_t mp)
+static const char *say_absent(struct dcp_ds *ds, uint32_t mp)
 {
 	const struct dcp_ds_part *found = dcp_ds_part_of(ds, mp);
 	char name[DCP_DS_NAME_MAX];
@@ -420,7 +421,7 @@ static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t 
 	uint64_t volume;
 
 	for (uint32_t k = 0; k < ds->tp; k++) {
-		const char *why = s->part[k] ? NULL : absent(ds, stage * ds->tp + k);
+		const char *why = s->part[k] ? NULL : say_absent(ds, stage * ds->tp + k);
 
 		if (why)
 			return why;
@@ -447,7 +448,7 @@ static int emit_name(const struct names *n, const struct holder *h)
 	if (ds->tp == 1 || p->whole)
 		return emit_alone(n->t, NULL, part, p);
 	dcp_arena_reset(&n->t->scratch);
-	rc = gather(n, h, &s);
+	rc = gather_holders(n, h, &s);
 	if (rc < 0)
 		return rc;
 	why = dcp_ds_rule(ds, p->name, &rule);

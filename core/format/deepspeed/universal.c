@@ -227,7 +227,7 @@ static int load_zero(struct universal *u)
 	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_universal(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct universal u = { 0 };
 	int rc = dcp_ds_begin(&u.ds, in, err);
@@ -260,7 +260,7 @@ static bool has_model_file(const struct dcp_dir *dir)
 
 /* Other programs make a directory "zero", too. So it must have the leftovers of an optimizer, or be
  * beside model files. */
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_universal(const struct dcp_dir *dir, char *why, size_t n)
 {
 	dcp_auto_dir struct dcp_dir below = { 0 };
 	bool ours;
@@ -281,7 +281,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 const struct dcp_format dcp_format_deepspeed_universal = {
 	.name = "deepspeed-universal",
 	.what = "DeepSpeed universal",
-	.probe = probe,
+	.probe = probe_universal,
 	.committed = dcp_ds_committed,
-	.load = load,
+	.load = load_universal,
 };

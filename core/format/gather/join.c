@@ -50,7 +50,7 @@ int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const u
 }
 
 /* Order pieces by place; equal pieces keep the order in which they were added. */
-static int compare(const void *pa, const void *pb, void *tensor)
+static int compare_pieces(const void *pa, const void *pb, void *tensor)
 {
 	const struct dcp_tensor *t = tensor;
 	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
@@ -67,7 +67,7 @@ static bool is_sorted(const struct dcp_tensor *t)
 }
 
 /* Set the order to that in which the @n pieces were added. */
-static int number(struct dcp_join *j, size_t n)
+static int number_pieces(struct dcp_join *j, size_t n)
 {
 	dcp_buf_reset(&j->order);
 	for (uint32_t i = 0; i < n; i++)
@@ -102,7 +102,7 @@ static size_t drop_replicas(struct dcp_join *j, const struct dcp_tensor *t)
 }
 
 /* Replace the pieces of @t by the pieces that the order names, in that order. */
-static int take(struct dcp_join *j, struct dcp_tensor *t, size_t n)
+static int take_ordered(struct dcp_join *j, struct dcp_tensor *t, size_t n)
 {
 	size_t start = j->added.n;
 
@@ -120,19 +120,19 @@ static int take(struct dcp_join *j, struct dcp_tensor *t, size_t n)
 }
 
 /* Sort the pieces of @t by place, so that each place is there once, and find their copies. */
-static int sort(struct dcp_join *j, struct dcp_tensor *t)
+static int sort_pieces(struct dcp_join *j, struct dcp_tensor *t)
 {
 	size_t n;
 
-	if (number(j, t->npieces) < 0)
+	if (number_pieces(j, t->npieces) < 0)
 		return -ENOMEM;
-	qsort_r(j->order.p, t->npieces, sizeof(uint32_t), compare, t);
+	qsort_r(j->order.p, t->npieces, sizeof(uint32_t), compare_pieces, t);
 	n = drop_replicas(j, t);
-	return take(j, t, n) ?: dcp_buf_error(&j->copies);
+	return take_ordered(j, t, n) ?: dcp_buf_error(&j->copies);
 }
 
 /* The number of elements of all pieces together. */
-static uint64_t count(const struct dcp_tensor *t)
+static uint64_t count_elements(const struct dcp_tensor *t)
 {
 	uint64_t sum = 0;
 
@@ -156,10 +156,10 @@ static int cut_overlaps(struct dcp_join *j, struct dcp_tensor *t, struct dcp_are
 	size_t n = t->npieces;
 	int rc;
 
-	if (!j->order.n && number(j, n) < 0)
+	if (!j->order.n && number_pieces(j, n) < 0)
 		return -ENOMEM;
 	DCP_SORT(DCP_ITEMS(j->order, uint32_t), n, by_number_down);
-	if (take(j, t, n) < 0)
+	if (take_ordered(j, t, n) < 0)
 		return -ENOMEM;
 	rc = dcp_cover(t, arena, &pieces, &n, why);
 	if (rc < 0)
@@ -180,17 +180,17 @@ int dcp_join_end(struct dcp_join *j, struct dcp_tensor *t, struct dcp_arena *cut
 	t->pieces = DCP_ITEMS(j->added, struct dcp_piece);
 	t->npieces = DCP_NITEMS(j->added, struct dcp_piece);
 	if (rc == 0 && !is_sorted(t))
-		rc = sort(j, t);
+		rc = sort_pieces(j, t);
 	t->copies = DCP_ITEMS(j->copies, struct dcp_piece);
 	t->ncopies = DCP_NITEMS(j->copies, struct dcp_piece);
 	if (rc < 0 || !dcp_shape_volume(t->shape, t->ndim, &volume))
 		return rc; /* writing the index reports what is wrong with the shape */
-	sum = count(t);
+	sum = count_elements(t);
 	if (cut && sum > volume) {
 		rc = cut_overlaps(j, t, cut, why);
 		if (rc != 1)
 			return rc;
-		sum = count(t);
+		sum = count_elements(t);
 	}
 	if (sum != volume && j->lost.code)
 		dcp_err_give(why, &j->lost, j->lost.code);
@@ -340,8 +340,8 @@ bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 }
 
 /* The first copy that is not broken, or else the first copy. @bad: the first broken copy. */
-static const struct dcp_copy *choose(const struct dcp_copies_key *k,
-				     const struct dcp_copy **bad)
+static const struct dcp_copy *choose_copy(const struct dcp_copies_key *k,
+					  const struct dcp_copy **bad)
 {
 	const struct dcp_copy *good = NULL;
 
@@ -356,10 +356,10 @@ static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 }
 
 /* Make @t the tensor that all copies of the key together hold; its pieces lie in @j. */
-static int join(struct dcp_join *j, const struct dcp_copies_key *k, struct dcp_tensor *t,
-		const char *missing, struct dcp_err *why)
+static int join_copies(struct dcp_join *j, const struct dcp_copies_key *k, struct dcp_tensor *t,
+		       const char *missing, struct dcp_err *why)
 {
-	const struct dcp_copy *bad, *head = choose(k, &bad);
+	const struct dcp_copy *bad, *head = choose_copy(k, &bad);
 
 	*t = head->t;
 	if (t->error) {
@@ -386,7 +386,7 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 {
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t;
-	int rc = join(&g->join, dcp_copies_at(g, key), &t, missing, &why);
+	int rc = join_copies(&g->join, dcp_copies_at(g, key), &t, missing, &why);
 
 	if (rc < 0)
 		return rc;
@@ -404,7 +404,7 @@ int dcp_copies_emit_all(struct dcp_copies *g, const struct dcp_sink *sink, const
 	return rc;
 }
 
-static void pack(struct dcp_buf *place, const struct dcp_tensor *t)
+static void pack_place(struct dcp_buf *place, const struct dcp_tensor *t)
 {
 	dcp_buf_reset(place);
 	dcp_buf_str(place, t->dtype_name);
@@ -439,7 +439,7 @@ int dcp_places_find(struct dcp_places *p, struct dcp_tensor *t)
 	size_t at;
 	int rc;
 
-	pack(&p->place, t);
+	pack_place(&p->place, t);
 	if (dcp_buf_error(&p->place))
 		return -ENOMEM;
 	rc = dcp_intern_add(&p->seen, p->place.p, p->place.n, DCP_INTERN_NONE, &number);

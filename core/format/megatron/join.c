@@ -96,7 +96,7 @@ static uint32_t count_sections(const struct dcp_mrule *r)
 }
 
 /* Elements of section @i if all sections together have @n; 0: @n cannot be divided like this. */
-static uint64_t section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
+static uint64_t divide_section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
 {
 	uint64_t sum = r->groups;
 
@@ -111,7 +111,8 @@ static uint64_t section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
 }
 
 /* Do the views @a and @b agree, except in the cut dimension? */
-static bool fit(const struct dcp_mjoin *j, const struct dcp_mview *a, const struct dcp_mview *b)
+static bool fits_view(const struct dcp_mjoin *j, const struct dcp_mview *a,
+		      const struct dcp_mview *b)
 {
 	uint32_t d = j->rule.dim;
 
@@ -120,7 +121,7 @@ static bool fit(const struct dcp_mjoin *j, const struct dcp_mview *a, const stru
 	for (uint32_t k = 0; k < a->ndim; k++)
 		if (k != d && a->dim[k] != b->dim[k])
 			return false;
-	if (b->dim[d] && !section(&j->rule, 0, b->dim[d]))
+	if (b->dim[d] && !divide_section(&j->rule, 0, b->dim[d]))
 		return false;
 	return count_sections(&j->rule) == 1 || a->dim[d] == b->dim[d];
 }
@@ -135,7 +136,7 @@ static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *firs
 	if (!dcp_mjoin_view(j, part, &v))
 		return false;
 	/* The parts of other stacks must have the same lengths as those of the first. */
-	if (strcmp(part->dtype_name, j->t.dtype_name) != 0 || !fit(j, first, &v) ||
+	if (strcmp(part->dtype_name, j->t.dtype_name) != 0 || !fits_view(j, first, &v) ||
 	    (stack > 0 && v.dim[d] != first->dim[d]) ||
 	    (stack == 0 && dcp_ckd_add(&j->shape[d], j->shape[d], v.dim[d])) ||
 	    (stack > 0 && i % j->nparts == 0 &&
@@ -225,8 +226,8 @@ static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
 			if (!dcp_mjoin_view(j, part, &v))
 				return false;
 			for (uint32_t k = 0; k < g; k++)
-				c.at += section(&j->rule, k, v.dim[j->rule.dim]);
-			c.len = section(&j->rule, g, v.dim[j->rule.dim]);
+				c.at += divide_section(&j->rule, k, v.dim[j->rule.dim]);
+			c.len = divide_section(&j->rule, g, v.dim[j->rule.dim]);
 			if (c.len && !cut_piece(j, &c, &p[j->t.npieces++]))
 				return false;
 			to += c.len;
@@ -329,7 +330,7 @@ static void dcp_mjoin_see_gate(struct dcp_mjoin *j)
 
 /* ---- arguments ---- */
 
-static bool begins(const char *key, const char *with)
+static bool begins_with(const char *key, const char *with)
 {
 	return strncmp(key, with, strlen(with)) == 0;
 }
@@ -337,8 +338,8 @@ static bool begins(const char *key, const char *with)
 /* Does @key belong to the layers that the arguments describe? Layers of vision towers do not. */
 static bool is_layer(const char *key)
 {
-	return begins(key, "encoder.layers.") || begins(key, "decoder.layers.") ||
-	       begins(key, "transformer.layers.") || begins(key, "layers.");
+	return begins_with(key, "encoder.layers.") || begins_with(key, "decoder.layers.") ||
+	       begins_with(key, "transformer.layers.") || begins_with(key, "layers.");
 }
 
 /* The size of the cut dimension that follows from the arguments; 0: unknown. */
@@ -347,8 +348,9 @@ static uint64_t expected_size(const struct dcp_mjoin *j)
 	const struct dcp_margs *a = &j->m->args;
 	const char *key = j->key;
 
-	if (begins(key, "embedding.word_embeddings") || begins(key, "word_embeddings") ||
-	    begins(key, "output_layer.") || begins(key, "lm_head."))
+	if (begins_with(key, "embedding.word_embeddings") ||
+	    begins_with(key, "word_embeddings") || begins_with(key, "output_layer.") ||
+	    begins_with(key, "lm_head."))
 		return a->vocab;
 	if (!is_layer(key) || a->varied || j->place.holder != DCP_MHOLD_ALL ||
 	    strstr(key, "shared_experts"))
@@ -517,7 +519,7 @@ static bool is_refused(struct dcp_mjoin *j)
 	return false;
 }
 
-static void join(struct dcp_mjoin *j)
+static void join_parts(struct dcp_mjoin *j)
 {
 	size_t n = (size_t)j->nstacks * j->nparts;
 
@@ -593,7 +595,7 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 	memcpy(j->shape, j->t.shape, j->t.ndim * sizeof(*j->shape));
 	sort_copies(j, k);
 	if (!j->why.code)
-		join(j);
+		join_parts(j);
 	if (j->why.code == -ENOMEM)
 		return -ENOMEM;
 	m->old_order |= m->version < 2 && strstr(key, "key_value.");

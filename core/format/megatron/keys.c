@@ -154,7 +154,7 @@ struct numbering {
 	uint64_t experts; /* of each expert-parallel rank */
 };
 
-static int count(const struct dcp_mlegacy *m, struct numbering *to)
+static int count_chunks(const struct dcp_mlegacy *m, struct numbering *to)
 {
 	const struct dcp_intern *names = &m->model.names;
 	uint32_t nchunks = 0;
@@ -267,7 +267,7 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 	const struct dcp_copy **copy = calloc(dcp_mlegacy_max_copies(m), sizeof(*copy));
 	struct numbering all = { 0 };
 	struct dcp_intern emitted = { 0 };
-	int rc = count(m, &all);
+	int rc = count_chunks(m, &all);
 
 	if (rc == 0)
 		number_layers(m, &all);

@@ -252,7 +252,7 @@ static int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first)
 
 enum { MAX_RULES = 1 << 20 };
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_legacy(const struct dcp_dir *dir, char *why, size_t n)
 {
 	struct dcp_mrank r;
 
@@ -362,7 +362,7 @@ static int emit_facts(struct dcp_mlegacy *m)
 		m->ninferred);
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_legacy(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_mlegacy m = { .in = in };
 	size_t first = 0;
@@ -392,8 +392,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_megatron_legacy = {
 	.name = "megatron-legacy",
 	.what = "Megatron-LM mp_rank directories",
-	.probe = probe,
-	.load = load,
+	.probe = probe_legacy,
+	.load = load_legacy,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "latest_checkpointed_iteration.txt",

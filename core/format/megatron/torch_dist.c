@@ -45,7 +45,7 @@ static bool has_zarr(const struct dcp_dir *dir)
 	return found;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_torch_dist(const struct dcp_dir *dir, char *why, size_t n)
 {
 	if (!dcp_dir_has_file(dir, MARK))
 		return DCP_MATCH_NO;
@@ -100,7 +100,7 @@ static bool is_common(void *ctx, const struct dcp_dirent *e)
 	return (strcmp(e->name, COMMON) == 0) == *common;
 }
 
-static int add(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
+static int add_dir(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
 {
 	struct dcp_dir part;
 	int rc = dcp_dir_only(dir, is_common, &common, &part);
@@ -111,22 +111,22 @@ static int add(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
 			     common ? &dcp_format_torch_save : &dcp_format_torch_dcp, &part);
 }
 
-static int emit(const struct dcp_load *in, struct dcp_err *err)
+static int emit_parts(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
 	int rc;
 
 	dcp_parts_init(&parts, 0);
-	rc = add(&parts, in->dir, false);
+	rc = add_dir(&parts, in->dir, false);
 	if (rc == 0 && dcp_dir_has_file(in->dir, COMMON))
-		rc = add(&parts, in->dir, true);
+		rc = add_dir(&parts, in->dir, true);
 	rc = rc < 0 ? dcp_fail(err, rc, "out of memory for parts")
 		    : dcp_parts_emit(in, &parts, err);
 	dcp_parts_finish(&parts);
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_torch_dist(const struct dcp_load *in, struct dcp_err *err)
 {
 	dcp_auto_json struct dcp_json *root = NULL;
 	int rc = read_mark(in, &root, err);
@@ -139,13 +139,13 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_emit_fact(in->sink, rc, "framework", "megatron-core");
 	if (backend)
 		rc = dcp_emit_fact(in->sink, rc, "sharded_backend", "%s", backend);
-	return rc < 0 ? rc : emit(in, err);
+	return rc < 0 ? rc : emit_parts(in, err);
 }
 
 const struct dcp_format dcp_format_megatron = {
 	.name = "megatron",
 	.what = "Megatron-Core distributed checkpoints",
-	.probe = probe,
+	.probe = probe_torch_dist,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_torch_dist,
 };

@@ -219,7 +219,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 
 /* Find where the file @name lies. A file that is not in the archive gets a name that no look-up
  * finds. */
-static int place(void *ctx, const char *name, struct dcp_place *out)
+static int place_file(void *ctx, const char *name, struct dcp_place *out)
 {
 	const struct loading *l = ctx;
 	uint32_t input = 0;
@@ -236,7 +236,9 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 
 static int emit_inner(struct loading *l, struct dcp_err *err)
 {
-	dcp_auto_relay struct dcp_relay r = { .to = l->in->sink, .place = place, .ctx = l };
+	dcp_auto_relay struct dcp_relay r = { .to = l->in->sink,
+					      .place = place_file,
+					      .ctx = l };
 	struct dcp_load in;
 	int rc = dcp_dir_of_archive(l->archive, l->input[0].name, &l->dir, err);
 

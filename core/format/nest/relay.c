@@ -23,14 +23,14 @@ struct moved {
 
 /* Keep a failure of the outer sink: a caller that reads several parts must tell it from a failure
  * of one part. */
-static int noted(struct dcp_relay *r, int rc)
+static int note_failure(struct dcp_relay *r, int rc)
 {
 	if (rc < 0)
 		r->rc = rc;
 	return rc;
 }
 
-static int place(struct dcp_relay *r, const char *name, struct dcp_place *out)
+static int place_file(struct dcp_relay *r, const char *name, struct dcp_place *out)
 {
 	int n;
 
@@ -45,15 +45,15 @@ static int emit_file(struct dcp_relay *r, const char *name, bool unpacked, uint3
 	struct moved m = { 0 }, *all = DCP_ITEMS(r->files, struct moved);
 	size_t n = r->files.n / sizeof(m);
 	struct dcp_place at = { 0 };
-	int rc = place(r, name, &at);
+	int rc = place_file(r, name, &at);
 
 	/* a compressed file inside an archive or another compressed file */
 	if (rc == 0 && unpacked && (at.base || at.unpacked))
 		rc = -ENOTSUP;
 	if (rc == 0)
-		rc = noted(r, at.unpacked || unpacked
-				      ? dcp_emit_unpacked(r->to, at.name, &m.number)
-				      : dcp_emit_file(r->to, at.name, &m.number));
+		rc = note_failure(r, at.unpacked || unpacked
+					     ? dcp_emit_unpacked(r->to, at.name, &m.number)
+					     : dcp_emit_file(r->to, at.name, &m.number));
 	if (rc < 0)
 		return rc;
 	m.base = at.base;
@@ -165,7 +165,7 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 
 /* Translate a file and an offset of the inner checkpoint to the outer one. False: @off does not
  * fit. */
-static bool move(const struct moved *all, uint32_t *file, uint64_t *off)
+static bool move_place(const struct moved *all, uint32_t *file, uint64_t *off)
 {
 	const struct moved *m = &all[*file];
 
@@ -193,12 +193,12 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 	for (size_t i = 0; i < t->npieces; i++) {
 		if (p[i].file >= nfiles)
 			return -EINVAL;
-		fits &= move(all, &p[i].file, &p[i].off);
+		fits &= move_place(all, &p[i].file, &p[i].off);
 		p[i].more = term;
 		for (uint32_t k = 0; k < p[i].nmore; k++, term++) {
 			if (term->file >= nfiles)
 				return -EINVAL;
-			fits &= move(all, &term->file, &term->off);
+			fits &= move_place(all, &term->file, &term->off);
 		}
 	}
 	t->pieces = p;
@@ -218,7 +218,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 		rc = put_alias(r, &t.alias_of);
 	if (rc == 0)
 		rc = put_prefix(r, &t.key, &t.path, &t.npath);
-	return rc < 0 ? rc : noted(r, dcp_emit_tensor(r->to, &t));
+	return rc < 0 ? rc : note_failure(r, dcp_emit_tensor(r->to, &t));
 }
 
 /* Translate the stored bytes of an object to the outer checkpoint's files. */
@@ -248,7 +248,7 @@ static int emit_object(struct dcp_relay *r, const struct dcp_object *emitted,
 
 	if (rc == 0)
 		rc = put_references(r, &o);
-	return rc < 0 ? rc : noted(r, emit(r->to, &o));
+	return rc < 0 ? rc : note_failure(r, emit(r->to, &o));
 }
 
 static int on_object(void *ctx, const struct dcp_object *o)
@@ -272,27 +272,27 @@ static int on_meta(void *ctx, const char *name, const char *value)
 			return -ENOMEM;
 		value = file.p;
 	}
-	return noted(r, dcp_emit_meta(r->to, name, value));
+	return note_failure(r, dcp_emit_meta(r->to, name, value));
 }
 
 static int on_sidecar(void *ctx, const char *name)
 {
 	struct dcp_relay *r = ctx;
 	struct dcp_place at = { 0 };
-	int rc = place(r, name, &at);
+	int rc = place_file(r, name, &at);
 
 	if (rc < 0 || at.base || at.unpacked)
 		return rc; /* a file inside an archive cannot be passed through */
-	return noted(r, dcp_emit_sidecar(r->to, at.name));
+	return note_failure(r, dcp_emit_sidecar(r->to, at.name));
 }
 
 static int on_said(void *ctx, const char *file, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;
 	struct dcp_place at = { 0 };
-	int rc = place(r, file, &at);
+	int rc = place_file(r, file, &at);
 
-	return rc < 0 ? rc : noted(r, dcp_emit_said(r->to, at.name, name, value));
+	return rc < 0 ? rc : note_failure(r, dcp_emit_said(r->to, at.name, name, value));
 }
 
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r)

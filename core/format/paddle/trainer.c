@@ -31,7 +31,7 @@ static bool is_model(const char *part)
 
 /* The names of files below the directories count, too, since other programs may use the same names
  * of directories. */
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_trainer(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	const char *empty = NULL;
@@ -116,7 +116,7 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 	return rc < 0 ? dcp_err_where(err, rc, "%s", l->part) : 0;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_trainer(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct loading l = {
 		.bare = !(dcp_dir_find(in->dir, "model_state") &&
@@ -147,7 +147,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_paddle_parts = {
 	.name = "paddle-parts",
 	.what = "model_state/, optimizer_states/ and master_weights/ of Paddle trainers",
-	.probe = probe,
+	.probe = probe_trainer,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_trainer,
 };

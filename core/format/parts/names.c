@@ -102,7 +102,7 @@ static const char *const models[] = {
 
 /* clang-format on */
 
-static bool matches(const char *glob, const char *name)
+static bool matches_glob(const char *glob, const char *name)
 {
 	return fnmatch(glob, name, FNM_PERIOD) == 0;
 }
@@ -110,7 +110,7 @@ static bool matches(const char *glob, const char *name)
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state)
 {
 	for (size_t i = 0; !e->is_dir && i < DCP_LEN(files); i++)
-		if (matches(files[i].glob, e->name)) {
+		if (matches_glob(files[i].glob, e->name)) {
 			*state = files[i].state;
 			return true;
 		}
@@ -120,7 +120,7 @@ bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state)
 bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role)
 {
 	for (size_t i = 0; e->is_dir && i < DCP_LEN(directories); i++)
-		if (matches(directories[i].glob, e->name)) {
+		if (matches_glob(directories[i].glob, e->name)) {
 			*alone = directories[i].alone;
 			if (role)
 				*role = directories[i].role;
@@ -135,7 +135,7 @@ bool dcp_parts_may_be_role(const struct dcp_dirent *e)
 	bool unused;
 
 	for (size_t i = 0; i < DCP_LEN(saves); i++)
-		if (matches(saves[i], e->name))
+		if (matches_glob(saves[i], e->name))
 			return false;
 	return e->is_dir && !e->is_link && *e->name != '.' && !dcp_order_is_save(e->name) &&
 	       !dcp_parts_is_dir(e, &unused, NULL);
@@ -157,7 +157,7 @@ enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir)
 	for (size_t h = 0; h < DCP_LEN(homes); h++)
 		for (size_t i = 0; i < dir->n; i++)
 			if (!dir->entries[i].is_dir &&
-			    matches(homes[h].glob, dir->entries[i].name))
+			    matches_glob(homes[h].glob, dir->entries[i].name))
 				return homes[h].home;
 	return DCP_HOME_NONE;
 }
@@ -170,7 +170,7 @@ bool dcp_parts_is_hf(const struct dcp_format *format)
 bool dcp_parts_is_model(const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(models); i++)
-		if (matches(models[i], name))
+		if (matches_glob(models[i], name))
 			return true;
 	return false;
 }
@@ -183,7 +183,7 @@ enum dcp_part_role dcp_parts_role(const char *group)
 	};
 
 	for (size_t i = 0; i < DCP_LEN(states); i++)
-		if (matches(states[i], group))
+		if (matches_glob(states[i], group))
 			return DCP_PART_STATE;
 	return DCP_PART_MODEL;
 }

@@ -171,8 +171,8 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 	return 0;
 }
 
-static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
-			   char *why, size_t n);
+static enum dcp_match find_parts(dcp_families all, const struct dcp_dir *dir,
+				 struct dcp_parts *out, char *why, size_t n);
 
 /* The family of a directory. It is kept, because finding it may read files from a server. */
 struct probed {
@@ -196,7 +196,7 @@ static struct probed probe_part(const struct finding *f, const struct dcp_dir *d
 		}
 	if (own && f->parts->depth + 1 < DCP_PARTS_DEPTH) {
 		dcp_parts_init(&below, f->parts->depth + 1);
-		p.match = find(f->all, dir, &below, p.why, sizeof(p.why));
+		p.match = find_parts(f->all, dir, &below, p.why, sizeof(p.why));
 		dcp_parts_finish(&below);
 	}
 	p.format = p.match != DCP_MATCH_NO ? f->self
@@ -628,8 +628,8 @@ static bool may_be(const struct dcp_dir *dir, bool step)
 	return any;
 }
 
-static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
-			   char *why, size_t n)
+static enum dcp_match find_parts(dcp_families all, const struct dcp_dir *dir,
+				 struct dcp_parts *out, char *why, size_t n)
 {
 	struct finding f = { .all = all, .dir = dir, .parts = out, .why = why, .n = n };
 	bool one;
@@ -659,7 +659,7 @@ enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char
 	if (match == DCP_MATCH_INCOMPLETE)
 		return DCP_MATCH_NO;
 	dcp_parts_init(&parts, 0);
-	match = find(all, dir, &parts, why, n);
+	match = find_parts(all, dir, &parts, why, n);
 	dcp_parts_finish(&parts);
 	return match;
 }
@@ -670,7 +670,7 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 	int rc;
 
 	dcp_parts_init(&parts, in->depth);
-	if (find(in->formats, in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
+	if (find_parts(in->formats, in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
 		rc = dcp_fail(err, -ENOENT, "its parts cannot be found again");
 	else
 		rc = dcp_parts_emit(in, &parts, err);

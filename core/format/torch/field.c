@@ -271,7 +271,7 @@ struct axis {
 };
 
 /* Number @at of @n chunks of @len, as torch.chunk() cuts. */
-static void chunk(uint64_t len, uint64_t n, uint64_t at, uint64_t *lo, uint64_t *hi)
+static void find_chunk(uint64_t len, uint64_t n, uint64_t at, uint64_t *lo, uint64_t *hi)
 {
 	uint64_t full = dcp_div_up(len, n);
 
@@ -281,7 +281,7 @@ static void chunk(uint64_t len, uint64_t n, uint64_t at, uint64_t *lo, uint64_t 
 }
 
 /* Append [lo, hi) of the array @from to @to. */
-static int take(struct axis *to, const struct axis *from, uint64_t lo, uint64_t hi)
+static int take_spans(struct axis *to, const struct axis *from, uint64_t lo, uint64_t hi)
 {
 	for (size_t i = 0; i < from->n && lo < hi; i++) {
 		const struct dcp_span *s = &from->span[i];
@@ -298,7 +298,8 @@ static int take(struct axis *to, const struct axis *from, uint64_t lo, uint64_t 
 }
 
 /* Cut @a into @factor chunks and keep piece @at of @n of each. */
-static int cut(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n, uint64_t at)
+static int cut_chunks(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n,
+		      uint64_t at)
 {
 	struct axis to = { scratch->span, 0, 0 };
 
@@ -307,9 +308,9 @@ static int cut(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n
 		uint64_t lo, hi, from, upto;
 		int rc;
 
-		chunk(a->len, factor, i, &lo, &hi);
-		chunk(hi - lo, n, at, &from, &upto);
-		rc = take(&to, a, lo + from, lo + upto);
+		find_chunk(a->len, factor, i, &lo, &hi);
+		find_chunk(hi - lo, n, at, &from, &upto);
+		rc = take_spans(&to, a, lo + from, lo + upto);
 		if (rc < 0)
 			return rc;
 	}
@@ -342,19 +343,19 @@ static int cut_axis(const struct dcp_tplace *place, uint32_t np, uint32_t dim, s
 		if (p->kind == DCP_TPLACE_REPLICATE || p->dim != dim)
 			continue;
 		if (p->kind == DCP_TPLACE_SHARD)
-			rc = cut(a, scratch, 1, p->n, p->at);
+			rc = cut_chunks(a, scratch, 1, p->n, p->at);
 		else if (p->factor > 1 && p->factor == cut_later(place, np, i))
 			later[nlater++] = i;
 		else
-			rc = cut(a, scratch, p->factor, p->n, p->at);
+			rc = cut_chunks(a, scratch, p->factor, p->n, p->at);
 	}
 	while (nlater-- > 0 && rc == 0)
-		rc = cut(a, scratch, 1, place[later[nlater]].n, place[later[nlater]].at);
+		rc = cut_chunks(a, scratch, 1, place[later[nlater]].n, place[later[nlater]].at);
 	return rc;
 }
 
-static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
-		 struct dcp_err *err)
+static int check_places(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
+			struct dcp_err *err)
 {
 	if (np > DCP_TPLACE_MAX)
 		return dcp_fail(err, -E2BIG,
@@ -380,7 +381,7 @@ static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 }
 
 /* Copy the spans of @a to @arena, without spare memory. */
-static int keep(const struct axis *a, struct dcp_arena *arena, struct dcp_axis *out)
+static int keep_spans(const struct axis *a, struct dcp_arena *arena, struct dcp_axis *out)
 {
 	struct dcp_span *span = dcp_arena_dup(arena, a->span, a->n, sizeof(*span));
 
@@ -394,7 +395,7 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 {
 	struct dcp_span spans[2][MAX_SPANS];
 	struct dcp_axis *axis = dcp_arena_calloc(arena, ndim + 1, sizeof(*axis));
-	int rc = axis ? check(place, np, ndim, err) : -ENOMEM;
+	int rc = axis ? check_places(place, np, ndim, err) : -ENOMEM;
 
 	for (uint32_t k = 0; k < ndim && rc == 0; k++) {
 		struct axis a = { spans[0], shape[k] != 0, shape[k] };
@@ -403,7 +404,7 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 		a.span[0] = (struct dcp_span){ 0, 0, shape[k] };
 		rc = cut_axis(place, np, k, &a, &scratch);
 		if (rc == 0)
-			rc = keep(&a, arena, &axis[k]);
+			rc = keep_spans(&a, arena, &axis[k]);
 		if (rc == -E2BIG)
 			dcp_fail(err, rc, "dimension %u is cut into more than %d spans", k,
 				 MAX_SPANS);

@@ -266,7 +266,7 @@ static void say_missing(const struct dcp_dir *dir, const struct set *s, char *wh
 	free(have);
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_ranks(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	size_t at = 0, nsets = 0;
@@ -286,7 +286,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return nsets > 1 ? DCP_MATCH_MANY : match;
 }
 
-static bool group(const char *file, char *version)
+static bool group_by_set(const char *file, char *version)
 {
 	struct dcp_rank_name name;
 
@@ -429,7 +429,7 @@ static int emit_broken(void *ctx, size_t at, const char *why)
 	return dcp_emit_broken(r->in->sink, component, why);
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct ranks r = { .in = in };
 	int rc = list_files(&r);
@@ -459,7 +459,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_torch_ranks = {
 	.name = "torch-ranks",
 	.what = "one torch.save file a rank (FSDP, DCP _experimental)",
-	.probe = probe,
-	.group = group,
-	.load = load,
+	.probe = probe_ranks,
+	.group = group_by_set,
+	.load = load_ranks,
 };

@@ -170,8 +170,8 @@ static int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t
 }
 
 /* Emit the file as torch.save's if it is, else report what is wrong with the plain pickle. */
-static int emit(const struct dcp_load *in, const char *name, const struct dcp_source *src,
-		struct dcp_err *err)
+static int emit_saved(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+		      struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
@@ -203,7 +203,7 @@ static int load_pickle(const struct dcp_load *in, struct dcp_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = emit(in, name, &input.src, err);
+	rc = emit_saved(in, name, &input.src, err);
 	dcp_input_close(&input);
 	if (rc < 0 && err && err->code == rc)
 		dcp_err_where(err, rc, "%s", name);
@@ -250,7 +250,7 @@ static enum dcp_match probe_saves(const struct dcp_dir *dir, char *why, size_t n
 	return DCP_MATCH_NO;
 }
 
-static bool group(const char *file, char *version)
+static bool group_save(const char *file, char *version)
 {
 	size_t n = strlen(file);
 
@@ -315,7 +315,7 @@ const struct dcp_format dcp_format_torch_save = {
 	.name = "torch-save",
 	.what = "torch.save files",
 	.probe = probe_saves,
-	.group = group,
+	.group = group_save,
 	.begins = begins_as_save,
 	.load = load_save,
 	.marks =

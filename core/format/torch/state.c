@@ -203,7 +203,7 @@ static struct dcp_pv root_of(const struct dcp_tstate *s)
 	return s->root ? *s->root : dcp_torch_root(s->t);
 }
 
-static uint64_t allowed(const struct dcp_tstate *s)
+static uint64_t limit_written(const struct dcp_tstate *s)
 {
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
 }
@@ -275,7 +275,7 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 }
 
 /* A value that is the whole file has only the file's name. */
-static struct dcp_leaf named(const struct emitter *w, const struct dcp_leaf *leaf)
+static struct dcp_leaf name_leaf(const struct emitter *w, const struct dcp_leaf *leaf)
 {
 	struct dcp_leaf out = *leaf;
 
@@ -290,7 +290,7 @@ static struct dcp_leaf named(const struct emitter *w, const struct dcp_leaf *lea
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
-	const struct dcp_leaf as = named(w, leaf);
+	const struct dcp_leaf as = name_leaf(w, leaf);
 
 	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
 		w->rc = emit_tensor(w, &as, as.key);
@@ -306,7 +306,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
 
 	if (rc == 0 && dcp_tshard_is(leaf->value)) {
-		const struct dcp_leaf as = named(w, leaf);
+		const struct dcp_leaf as = name_leaf(w, leaf);
 
 		rc = emit_tensor(w, &as, as.key);
 		rc = rc < 0 ? rc : 1;
@@ -331,7 +331,7 @@ static int emit_too_deep(struct emitter *w)
 	return dcp_emit_object(s->sink, &o);
 }
 
-static int walk(struct emitter *w)
+static int walk_state(struct emitter *w)
 {
 	const struct dcp_tstate *s = w->s;
 	struct dcp_walk how = {
@@ -384,11 +384,11 @@ int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err
 
 int dcp_tstate_emit(const struct dcp_tstate *s)
 {
-	struct emitter w = { .s = s, .left = allowed(s) };
+	struct emitter w = { .s = s, .left = limit_written(s) };
 	int rc;
 
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
-	rc = walk(&w);
+	rc = walk_state(&w);
 
 	emitter_finish(&w);
 	return rc;
@@ -397,7 +397,7 @@ int dcp_tstate_emit(const struct dcp_tstate *s)
 int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 {
 	struct dcp_tstate own = *s;
-	struct emitter w = { .s = s, .tensors_only = true, .left = allowed(s) };
+	struct emitter w = { .s = s, .tensors_only = true, .left = limit_written(s) };
 	struct dcp_leaf root = {
 		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
 	};
@@ -410,7 +410,7 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 		w.s = &own;
 		rc = emit_tensor(&w, &root, key);
 	} else {
-		rc = walk(&w);
+		rc = walk_state(&w);
 		if (rc == 0)
 			rc = emit_object(&w, &root, s->prefix, s->nprefix);
 	}
@@ -454,7 +454,7 @@ int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char
 				    classes = DCP_BUF_INIT;
 	struct dcp_object o = { .key = key, .path = path, .npath = npath };
 	struct dcp_pystream stream;
-	uint64_t left = allowed(s);
+	uint64_t left = limit_written(s);
 	int rc = dcp_pyjson_object(&text, dcp_pyjson_torch(s->t, &stream), root_of(s),
 				   s->prefix, s->nprefix, &left, &o);
 

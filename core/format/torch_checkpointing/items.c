@@ -118,7 +118,7 @@ static const struct dcp_titems_item *item_at(const struct dcp_titems *r, size_t 
 	return DCP_ITEMS(r->meta.items, struct dcp_titems_item) + i;
 }
 
-static int add(struct listing *l, const struct dcp_titems_file *f)
+static int add_once(struct listing *l, const struct dcp_titems_file *f)
 {
 	struct dcp_titems *r = l->r;
 	struct dcp_titems_file own = *f;
@@ -193,7 +193,7 @@ static int add_whole(struct listing *l, struct dcp_titems_file *f)
 		return 0;
 	f->name = name;
 	f->item = NULL;
-	return add(l, f) < 0 ? -ENOMEM : 1;
+	return add_once(l, f) < 0 ? -ENOMEM : 1;
 }
 
 static int add_default(struct listing *l, struct dcp_titems_file *f)
@@ -210,7 +210,7 @@ static int add_default(struct listing *l, struct dcp_titems_file *f)
 		if (rc != 0 || !f->promised)
 			return DCP_MIN(rc, 0);
 	}
-	return add(l, f);
+	return add_once(l, f);
 }
 
 /* Add the file of rank @rank that @at names, or the default file if @at names none. */
@@ -226,7 +226,7 @@ static int add_placed(struct listing *l, const struct dcp_titems_item *it, uint3
 	f.name = at->path;
 	f.error = at->error;
 	f.coding = at->coding;
-	return add(l, &f);
+	return add_once(l, &f);
 }
 
 static int add_item(struct listing *l, size_t item)
@@ -275,7 +275,7 @@ static int add_loose(struct listing *l, const char *below, const char *file,
 		return 0;
 	f.name = full;
 	f.coding = name.coding;
-	return add(l, &f);
+	return add_once(l, &f);
 }
 
 static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
@@ -581,7 +581,7 @@ static bool is_plain_dir(const struct dcp_dir *dir)
 	return several && all_ranks(dir);
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_items(const struct dcp_dir *dir, char *why, size_t n)
 {
 	if (!dcp_dir_has_file(dir, metadata))
 		return is_plain_dir(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
@@ -599,7 +599,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 const struct dcp_format dcp_format_torch_items = {
 	.name = "torch-checkpointing",
 	.what = "torch_checkpointing",
-	.probe = probe,
+	.probe = probe_items,
 	.commit_file = commit_file,
 	.load = dcp_titems_load,
 };

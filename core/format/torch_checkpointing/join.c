@@ -257,7 +257,8 @@ static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *wh
 	return *fault ? 0 : -ENOMEM;
 }
 
-static int keep(struct dcp_titems *r, const struct dcp_tensor *t, const struct dcp_err *fault)
+static int keep_tensor(struct dcp_titems *r, const struct dcp_tensor *t,
+		       const struct dcp_err *fault)
 {
 	int rc =
 		dcp_copies_add(&r->copies, t, (uint32_t)r->at, dcp_titems_file(r, r->at)->name);
@@ -294,7 +295,7 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
 	}
 	if (rc == -ENOMEM)
 		return rc;
-	return keep(r, &t, rc < 0 ? &why : NULL);
+	return keep_tensor(r, &t, rc < 0 ? &why : NULL);
 }
 
 /* Emit a tensor without a place. If it is an alias of a tensor with a place, which is emitted only
@@ -326,16 +327,16 @@ int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 	t.path = e->path;
 	t.npath = e->npath;
 	if (t.error)
-		return keep(r, &t, NULL);
+		return keep_tensor(r, &t, NULL);
 	dcp_arena_reset(&r->scratch);
 	rc = dcp_titems_place(g, dcp_titems_file(r, r->at)->rank, &t, &r->scratch, &placed,
 			      &why);
 	if (rc == 0)
-		return keep(r, &placed, NULL);
+		return keep_tensor(r, &placed, NULL);
 	if (rc == -ENOMEM)
 		return rc;
 	t.error = why.msg;
-	return keep(r, &t, &why);
+	return keep_tensor(r, &t, &why);
 }
 
 struct joined {

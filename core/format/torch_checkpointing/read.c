@@ -170,7 +170,7 @@ static const char *type_of(const struct dcp_bytes *v)
 }
 
 /* @text without the white space around it. */
-static struct dcp_bytes trimmed(const void *text, size_t n)
+static struct dcp_bytes trim_text(const void *text, size_t n)
 {
 	struct dcp_bytes b = { text, n };
 
@@ -202,7 +202,7 @@ static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_byte
 	if (rc < 0)
 		return rc;
 	m->path[m->npath++] = dcp_json_str(text);
-	rc = emit_json(m, trimmed(v.p, v.n));
+	rc = emit_json(m, trim_text(v.p, v.n));
 	m->npath--;
 	return rc;
 }
@@ -243,7 +243,7 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 	dcp_json_free(root);
 	memcpy(m.path, front->path, front->npath * sizeof(*m.path));
 	m.npath = m.nfront = front->npath;
-	rc = emit_json(&m, trimmed(text, n));
+	rc = emit_json(&m, trim_text(text, n));
 	dcp_buf_finish(&m.value);
 	return rc;
 }

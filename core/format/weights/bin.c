@@ -40,7 +40,7 @@ static bool keep_ours(void *ctx, const struct dcp_dirent *e)
 	       is_ours(e, DCP_WEIGHTS_TORCH_INDEX, &name);
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_bin(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	const char *index;
@@ -94,7 +94,7 @@ static const char *stored_key(const struct bin *b, const char *key)
 
 /* Is the key left over from an older save, because the index names another file for it, which is
  * there? */
-static bool elsewhere(void *ctx, const char *key)
+static bool is_elsewhere(void *ctx, const char *key)
 {
 	const struct bin *b = ctx;
 	const char *file = dcp_weights_index_file(&b->set->index, stored_key(b, key));
@@ -144,7 +144,7 @@ static int read_file(struct bin *b, struct dcp_weights_file *f)
 		.prefix = &b->set->component,
 		.nprefix = b->set->component != NULL,
 		.tuples = true,
-		.skip = elsewhere,
+		.skip = is_elsewhere,
 		.ctx = b,
 	};
 	struct dcp_err why = { 0 };
@@ -220,7 +220,7 @@ static int load_all(struct bin *b)
 	return dcp_emit_fact(sink, rc, "world_files", "%zu", b->h.nfiles);
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_bin(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct bin b = { .h.in = in, .err = err };
 	int rc;
@@ -234,9 +234,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_torch_bin = {
 	.name = "hf-bin",
 	.what = "pytorch_model.bin and its like (Hugging Face)",
-	.probe = probe,
+	.probe = probe_bin,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_bin,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "pytorch_model*.bin", "a directory of torch.save files",

@@ -237,7 +237,7 @@ void dcp_weights_finish(struct dcp_weights *h)
 	dcp_arena_finish(&h->arena);
 }
 
-static bool matches(const char *const *globs, size_t n, const char *name)
+static bool matches_any(const char *const *globs, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
 		if (fnmatch(globs[i], name, FNM_PERIOD) == 0)
@@ -255,7 +255,7 @@ bool dcp_weights_is_sidecar(const char *name)
 	};
 	struct dcp_weights_name unused;
 
-	return matches(globs, DCP_LEN(globs), name) &&
+	return matches_any(globs, DCP_LEN(globs), name) &&
 	       dcp_weights_name(name, &unused) == DCP_WEIGHTS_OTHER;
 }
 
@@ -266,8 +266,8 @@ static bool may_be_state(const char *name, bool *sure)
 					    "custom_checkpoint_[0-9]*.pkl" };
 	static const char *const maybe[] = { "*.bin", "*.ckpt" };
 
-	*sure = matches(ours, DCP_LEN(ours), name);
-	return *sure || matches(maybe, DCP_LEN(maybe), name);
+	*sure = matches_any(ours, DCP_LEN(ours), name);
+	return *sure || matches_any(maybe, DCP_LEN(maybe), name);
 }
 
 /* This includes containers that dcpfs does not read, or does not read beside other weights. */
@@ -278,7 +278,7 @@ bool dcp_weights_may_be(const char *name)
 					     "*.msgpack",     "*.gguf",    "*.pkl",   "*.npz",
 					     "*.tflite",      "*.mlmodel", "*.distcp" };
 
-	return matches(globs, DCP_LEN(globs), name);
+	return matches_any(globs, DCP_LEN(globs), name);
 }
 
 /* Does the file @name hold the shown weights once more, by torch.save or under Meta's names? */

@@ -15,8 +15,8 @@
 
 enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */
 
-static int parse(const struct dcp_source *src, struct dcp_weights_index *ix,
-		 struct dcp_err *err)
+static int parse_index(const struct dcp_source *src, struct dcp_weights_index *ix,
+		       struct dcp_err *err)
 {
 	int rc = dcp_json_read(src, MAX_INDEX, NULL, &ix->json, err);
 
@@ -38,7 +38,7 @@ static int dcp_weights_index_open(const struct dcp_dir *dir, const char *name,
 	rc = dcp_dir_input(dir, name, &in, err);
 	if (rc < 0)
 		return rc;
-	rc = parse(&in.src, out, err);
+	rc = parse_index(&in.src, out, err);
 	if (rc < 0)
 		dcp_weights_index_finish(out);
 	return rc;
@@ -125,7 +125,7 @@ static bool cut_index(char *s, const char *suffix)
 	return true;
 }
 
-static size_t digits(const char *s)
+static size_t count_digits(const char *s)
 {
 	return strspn(s, "0123456789");
 }
@@ -160,7 +160,8 @@ static void cut_number(char *set)
 	for (size_t i = 0; i < DCP_LEN(models); i++) {
 		size_t n = strlen(models[i]);
 
-		if (strncmp(set, models[i], n) == 0 && digits(set + n) == 5 && !set[n + 5])
+		if (strncmp(set, models[i], n) == 0 && count_digits(set + n) == 5 &&
+		    !set[n + 5])
 			set[n - 1] = '\0';
 	}
 }
@@ -200,8 +201,8 @@ static bool is_called(const char *set, const char *name, bool numbered)
 
 	if (strncmp(set, name, n) != 0)
 		return false;
-	if (numbered && set[n] == '_' && digits(set + n + 1) > 0)
-		n += 1 + digits(set + n + 1);
+	if (numbered && set[n] == '_' && count_digits(set + n + 1) > 0)
+		n += 1 + count_digits(set + n + 1);
 	return !set[n] || set[n] == '.';
 }
 
@@ -340,7 +341,7 @@ bool dcp_weights_has_torch(const struct dcp_dir *dir)
 
 /* ---- sets that are one version ---- */
 
-static int note(struct dcp_intern *in, const char *name, size_t n)
+static int note_name(struct dcp_intern *in, const char *name, size_t n)
 {
 	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, NULL);
 }
@@ -354,11 +355,12 @@ static int sort_set(struct dcp_weights_sets *s, const char *set)
 	int rc = 1;
 
 	if (!hide && dcp_weights_variant(set)) {
-		rc = note(&s->variants, set, n);
+		rc = note_name(&s->variants, set, n);
 		hide = rc == 0;
 	}
 	if (rc >= 0)
-		rc = hide ? note(&s->hidden, set, strlen(set)) : note(&s->components, set, n);
+		rc = hide ? note_name(&s->hidden, set, strlen(set))
+			  : note_name(&s->components, set, n);
 	s->nmodels += rc == 1 && !hide && is_model(set);
 	return rc;
 }
@@ -374,7 +376,7 @@ int dcp_weights_sets_read(struct dcp_weights_sets *s, const struct dcp_dir *dir,
 	for (size_t i = 0; rc >= 0 && i < dir->n; i++)
 		if (name_entry(&dir->entries[i], &name) == kind &&
 		    !(twins && dcp_weights_rank(name.set) == DCP_WEIGHTS_RANK_TWIN))
-			rc = note(&s->all, name.set, strlen(name.set));
+			rc = note_name(&s->all, name.set, strlen(name.set));
 	for (uint32_t i = 0; rc >= 0 && i < s->all.n; i++)
 		rc = sort_set(s, dcp_intern_text(&s->all, i));
 	return rc < 0 ? -ENOMEM : 0;
@@ -463,10 +465,10 @@ static void say_missing(const struct parts *p, char *why, size_t size)
 	while (p->seen[(part - 1) / 8] & (1u << ((part - 1) % 8)))
 		part++;
 	if (strncmp(file, "shard-", 6) == 0)
-		file += 7 + digits(file + 6);
+		file += 7 + count_digits(file + 6);
 	at = strstr(file, "-of-");
 	at = dcp_digits_before(file, at);
-	width = digits(at);
+	width = count_digits(at);
 	snprintf(why, size,
 		 "%.*s%0*u%s is missing (%u of %u are there): the save was interrupted or is "
 		 "still running",

@@ -167,7 +167,7 @@ static uint32_t next_shard(const struct dcp_weights *h, uint32_t i)
 }
 
 /* Take the dtype and the size of elements from an entry. */
-static void describe(struct dcp_tensor *t, const struct dcp_safetensors_entry *e)
+static void describe_tensor(struct dcp_tensor *t, const struct dcp_safetensors_entry *e)
 {
 	uint64_t volume;
 
@@ -205,7 +205,7 @@ static int emit_whole(struct dcp_weights *h, const struct dcp_weights_shard *s,
 	struct dcp_tensor t = { 0 };
 	struct dcp_piece p;
 
-	describe(&t, s->e);
+	describe_tensor(&t, s->e);
 	t.pieces = &p;
 	t.npieces = make_piece(h, s, dcp_origin, &p);
 	if (!error && t.npieces && !t.itemsize)
@@ -243,8 +243,8 @@ static int emit_single(struct dcp_weights *h, const struct dcp_weights_key *k)
 }
 
 /* Find the smallest shape that all shards fit in: DCP does not record the whole shape. */
-static const char *cover(const struct dcp_weights *h, const struct dcp_weights_key *k,
-			 uint64_t *shape)
+static const char *cover_shards(const struct dcp_weights *h, const struct dcp_weights_key *k,
+				uint64_t *shape)
 {
 	const struct dcp_safetensors_entry *first = shard_at(h, k->first)->e;
 
@@ -295,9 +295,9 @@ static int emit_sharded(struct dcp_weights *h, const struct dcp_weights_key *k)
 	const char *error = lost_shard(h, shard_at(h, k->first));
 
 	if (!error)
-		error = cover(h, k, shape);
+		error = cover_shards(h, k, shape);
 	dcp_join_begin(&h->join);
-	describe(&t, shard_at(h, k->first)->e);
+	describe_tensor(&t, shard_at(h, k->first)->e);
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE && !error; i = next_shard(h, i)) {
 		const struct dcp_weights_shard *s = shard_at(h, i);
 		struct dcp_tensor one = { 0 };
@@ -306,7 +306,7 @@ static int emit_sharded(struct dcp_weights *h, const struct dcp_weights_key *k)
 		if (!h->files[s->file].placed ||
 		    !make_piece(h, s, s->lo ? s->lo : dcp_origin, &p))
 			continue;
-		describe(&one, s->e);
+		describe_tensor(&one, s->e);
 		t.itemsize = one.itemsize;
 		dcp_join_add(&h->join, &p);
 	}
@@ -365,7 +365,7 @@ static int emit_tied(struct dcp_weights *h, const struct dcp_weights_set *set,
 	number = rc ? dcp_intern_find(&h->names, shown, strlen(shown)) : DCP_INTERN_NONE;
 	if (number == DCP_INTERN_NONE)
 		return 0; /* any other fact */
-	describe(&t, shard_at(h, keys[number].first)->e);
+	describe_tensor(&t, shard_at(h, keys[number].first)->e);
 	t.key = dropped;
 	t.alias_of = dcp_intern_text(&h->names, number);
 	return dcp_weights_emit_tensor(h, set, &t, NULL);
@@ -424,7 +424,7 @@ static const char *rank_part(const struct dcp_dir *dir)
 	return NULL;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_safetensors(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const char *index = dcp_weights_index_name(dir, DCP_WEIGHTS_SAFETENSORS_INDEX);
 	const char *part = rank_part(dir);
@@ -454,7 +454,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return sharded_match == DCP_MATCH_NO ? match : sharded_match;
 }
 
-static bool group(const char *file, char *version)
+static bool group_by_set(const char *file, char *version)
 {
 	enum { ROOM = DCP_GROUP_MAX - sizeof(".safetensors") };
 	struct dcp_weights_name name;
@@ -466,7 +466,7 @@ static bool group(const char *file, char *version)
 	return true;
 }
 
-static bool begins(const uint8_t *head, size_t n)
+static bool begins_as_safetensors(const uint8_t *head, size_t n)
 {
 	return dcp_magic_is_safetensors(head, n);
 }
@@ -585,7 +585,7 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_weights *h)
  * weights as torch has them. Format np is written by PaddleFormers, and by numpy for arrays of any
  * origin.
  */
-static const char *framework(const struct dcp_weights *h)
+static const char *find_framework(const struct dcp_weights *h)
 {
 	const struct dcp_safetensors *st = with_metadata(h);
 	const char *format = st ? dcp_safetensors_meta(st, "format") : NULL;
@@ -600,7 +600,7 @@ static const char *framework(const struct dcp_weights *h)
 static int emit_facts(struct dcp_weights *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
-	const char *from = framework(h);
+	const char *from = find_framework(h);
 	int rc = dcp_emit_fact(sink, 0, "framework", "%s", from ? from : "");
 
 	rc = dcp_emit_fact(sink, rc, "world_files", "%zu", h->nfiles);
@@ -627,7 +627,7 @@ static bool is_shown(void *ctx, const char *name)
 	return dcp_weights_find_file(ctx, name) != NULL;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_safetensors(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_weights h = { .in = in };
 	int rc;
@@ -649,12 +649,12 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_torch_hf = {
 	.name = "safetensors",
 	.what = "safetensors files (Hugging Face, or DCP's HuggingFaceStorageWriter)",
-	.probe = probe,
-	.group = group,
-	.begins = begins,
+	.probe = probe_safetensors,
+	.group = group_by_set,
+	.begins = begins_as_safetensors,
 	.apart = true,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_safetensors,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "@(*.safetensors|*.safetensors.index.json)",

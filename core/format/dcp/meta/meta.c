@@ -219,7 +219,7 @@ void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
 }
 
 /* Returns false, and takes nothing, if @cost is more than what is left. */
-static bool pay(struct dcp_tmeta *m, uint64_t cost)
+static bool pay_cost(struct dcp_tmeta *m, uint64_t cost)
 {
 	bool can = cost <= m->budget;
 
@@ -269,7 +269,7 @@ static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *nu
 static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 		     struct dcp_err *err)
 {
-	if (v.type == DCP_PV_STR && !pay(m, v.node->n / TEXT))
+	if (v.type == DCP_PV_STR && !pay_cost(m, v.node->n / TEXT))
 		return too_dear(err);
 	if (v.type == DCP_PV_STR && !memchr(v.node->data, '\0', v.node->n))
 		return key_number(m, v.node->data, v.node->n, number, err);
@@ -371,7 +371,7 @@ static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 	if (rc == 0) {
 		dcp_buf_varint(&m->entries, 0); /* no error */
 		chunk = dcp_pv_items(*chunks, &n);
-		if (!pay(m, 2 * (uint64_t)n * (1 + h.ndim)))
+		if (!pay_cost(m, 2 * (uint64_t)n * (1 + h.ndim)))
 			rc = too_dear(&why);
 		dcp_buf_varint(&m->entries, n);
 		for (size_t i = 0; i < n && rc == 0; i++)
@@ -494,7 +494,7 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	filter = info.filter;
 	if (rc < 0)
 		rc = error_number(m, why.msg, &filter);
-	else if (!pay(m, info.path_len / TEXT))
+	else if (!pay_cost(m, info.path_len / TEXT))
 		return too_dear(err);
 	else
 		rc = dcp_intern_add(&m->files, info.path, info.path_len, m->last_file, &file);
@@ -523,7 +523,7 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 
 	for (size_t i = 0; i < n && cost <= m->budget; i++)
 		cost += item[i].type == DCP_PV_STR ? item[i].node->n / TEXT : 0;
-	return pay(m, cost);
+	return pay_cost(m, cost);
 }
 
 /*
@@ -627,7 +627,7 @@ int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 
 	if (rc < 0 || !shape || dcp_tfield_dims(*shape, "shape", dims, &ndim, NULL) < 0)
 		return rc;
-	if (!pay(m, ndim))
+	if (!pay_cost(m, ndim))
 		return too_dear(err);
 	at = (uint32_t)m->paths.n;
 	dcp_buf_varint(&m->paths, ndim);

@@ -325,7 +325,7 @@ static const struct dcp_dirent *find_meta(const struct dcp_dir *dir, uint64_t ui
 
 /* ---- the family ---- */
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_dist(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const struct dcp_dirent *meta;
 	struct dcp_pdist_names s;
@@ -343,7 +343,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return DCP_MATCH_INCOMPLETE;
 }
 
-static bool group(const char *file, char *version)
+static bool group_by_uid(const char *file, char *version)
 {
 	bool meta, proof;
 	uint64_t uid;
@@ -445,7 +445,7 @@ static int emit_keys(struct dcp_pdist *d)
 	return rc;
 }
 
-static void finish(struct dcp_pdist *d)
+static void finish_dist(struct dcp_pdist *d)
 {
 	dcp_pmeta_finish(&d->meta);
 	dcp_buf_finish(&d->locs);
@@ -460,7 +460,7 @@ static void finish(struct dcp_pdist *d)
 }
 
 /* Load the newest save in @in->dir. */
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_newest(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_pdist d = { .in = in, .err = err };
 	struct dcp_pdist_names s;
@@ -477,15 +477,15 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = emit_keys(&d);
 	if (rc == 0)
 		rc = emit_facts(&d, &s);
-	finish(&d);
+	finish_dist(&d);
 	return rc;
 }
 
 const struct dcp_format dcp_format_paddle_dist = {
 	.name = "paddle-dist",
 	.what = "paddle.distributed.save_state_dict",
-	.probe = probe,
-	.group = group,
+	.probe = probe_dist,
+	.group = group_by_uid,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_newest,
 };

@@ -41,7 +41,7 @@ const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *k
 }
 
 /* Add the array @a; of equal keys the last one counts, as in a dict. */
-static int put(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a)
+static int put_array(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a)
 {
 	uint32_t i;
 	int rc = dcp_intern_add(&f->names, key, n, DCP_INTERN_NONE, &i);
@@ -64,7 +64,7 @@ static const uint64_t *copy_dims(struct dcp_pfile *f, const uint64_t *dims, uint
 
 /* The array in @v, or @v itself. Eager tensors inside other objects are pickled as calls of tuple
  * with ((name, array),). */
-static struct dcp_pv unwrap(struct dcp_pv v)
+static struct dcp_pv unwrap_array(struct dcp_pv v)
 {
 	const struct dcp_pv *item;
 	size_t n = 0;
@@ -165,11 +165,11 @@ static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
 		return 0;
 	if (dcp_pv_is_str(key, "UnpackBigParamInfor@@"))
 		return take_cuts(f, v, err);
-	v = unwrap(v);
+	v = unwrap_array(v);
 	if (!dcp_ndarray_is(v))
 		return f->other ? f->other(f->ctx, key.node->data, v) : 0;
 	rc = take_array(f, v, &a);
-	return rc < 0 ? rc : put(f, key.node->data, key.node->n, &a);
+	return rc < 0 ? rc : put_array(f, key.node->data, key.node->n, &a);
 }
 
 static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_pv *kv,
@@ -191,7 +191,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 }
 
 /* Join the slices of @c to the array @a. Returns NULL, or why the slices do not fit together. */
-static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_parray *a)
+static const char *join_slices(struct dcp_pfile *f, const struct cut *c, struct dcp_parray *a)
 {
 	struct dcp_ppart *part = dcp_arena_calloc(&f->arena, c->nslices, sizeof(*part));
 	uint64_t volume, sum = 0;
@@ -236,8 +236,8 @@ static int join_all(struct dcp_pfile *f)
 		const struct cut *c = DCP_ITEMS(f->cuts, struct cut) + i;
 		struct dcp_parray a = { .dtype_name = "" };
 
-		a.error = join(f, c, &a);
-		rc = put(f, c->key, strlen(c->key), &a);
+		a.error = join_slices(f, c, &a);
+		rc = put_array(f, c->key, strlen(c->key), &a);
 	}
 	return rc;
 }
@@ -294,7 +294,7 @@ static int read_safetensors(struct dcp_pfile *f, const struct dcp_source *src,
 		part->off = e->off;
 		part->nbytes = e->nbytes;
 		dcp_shape_volume(e->shape, e->ndim, &part->n);
-		rc = put(f, e->name, strlen(e->name), &a);
+		rc = put_array(f, e->name, strlen(e->name), &a);
 	}
 	return rc;
 }

@@ -273,8 +273,9 @@ static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 }
 
 /* Is the array of @r the piece that @e describes? If not, why. */
-static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		 const struct dcp_pmeta_record *r, const struct dcp_parray *loc)
+static bool fits_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
+		       const struct dcp_pmeta_entry *e, const struct dcp_pmeta_record *r,
+		       const struct dcp_parray *loc)
 {
 	const char *file = dcp_intern_text(&d->meta.files, r->file);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
@@ -328,7 +329,7 @@ static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
 			break;
 		if (first == DCP_PMETA_NONE) {
-			if (fits(d, j, e, r, dcp_pdist_loc(d, found[i])))
+			if (fits_entry(d, j, e, r, dcp_pdist_loc(d, found[i])))
 				first = found[i];
 			continue;
 		}
@@ -336,7 +337,7 @@ static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			break;
 		if (r->file == dcp_pmeta_record(&d->meta, first)->file ||
 		    !same_dtype(dcp_pdist_loc(d, first), dcp_pdist_loc(d, found[i])) ||
-		    !fits(d, j, e, r, dcp_pdist_loc(d, found[i])))
+		    !fits_entry(d, j, e, r, dcp_pdist_loc(d, found[i])))
 			continue;
 		*other = found[i];
 		break;
@@ -453,7 +454,8 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
  * the local_shape of an even cut, which leaves the shape, while the array has only the elements
  * inside.
  */
-static bool clip(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e)
+static bool clip_length(struct dcp_pdist *d, struct dcp_pjoin *j,
+			const struct dcp_pmeta_entry *e)
 {
 	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
 	uint32_t n = j->t.ndim;
@@ -485,7 +487,7 @@ static int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j,
 	dcp_buf_reset(&d->pieces);
 	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
 		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
-		bool clipped = clip(d, j, e);
+		bool clipped = clip_length(d, j, e);
 		uint64_t volume;
 		uint32_t record, other;
 

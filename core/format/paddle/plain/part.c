@@ -69,7 +69,7 @@ static void put_shape(struct dcp_buf *b, const struct dcp_paddle_var *v)
 	dcp_buf_str(b, "]");
 }
 
-static bool fits(const struct dcp_paddle_var *v, const struct dcp_lodtensor *x)
+static bool fits_var(const struct dcp_paddle_var *v, const struct dcp_lodtensor *x)
 {
 	if (!v->dims)
 		return true;
@@ -87,7 +87,7 @@ static int emit_named(const struct emitter *w, const struct dcp_paddle_var *v,
 	dcp_auto_buf struct dcp_buf shape = DCP_BUF_INIT;
 	struct dcp_err why = { 0 };
 
-	if (fits(v, x))
+	if (fits_var(v, x))
 		return emit_tensor(w, v->name, 1, x, NULL);
 	put_shape(&shape, v);
 	if (dcp_buf_error(&shape))
@@ -273,7 +273,7 @@ static size_t without_rank(const char *s, size_t n, size_t *at)
 }
 
 /* "w.tp00_pp01" -> version "w", ranks "tp00_pp01"; "rank0" -> version "rank". */
-static void split(struct dcp_pdname *out, const char *s, size_t n)
+static void split_name(struct dcp_pdname *out, const char *s, size_t n)
 {
 	size_t stem = n, start = n, at = n, tokens = 0;
 	const char *digits;
@@ -309,7 +309,7 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out)
 		if (known[i].own)
 			memcpy(out->version, file, n + 1);
 		else
-			split(out, file, n - len - 1);
+			split_name(out, file, n - len - 1);
 		return true;
 	}
 	return false;

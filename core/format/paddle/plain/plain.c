@@ -158,7 +158,7 @@ static bool is_same(const struct seen *a, const struct seen *b)
 	       memcmp(a->same.sum, b->same.sum, sizeof(a->same.sum)) == 0;
 }
 
-static int note(struct merge *m, const char *key, struct seen s)
+static int note_value(struct merge *m, const char *key, struct seen s)
 {
 	struct seen *old;
 	uint32_t number;
@@ -190,7 +190,7 @@ static int note_tensor(void *ctx, const struct dcp_tensor *t)
 
 	if (dcp_pdsame_read(m->src, t, &m->budget, &s.same) < 0)
 		return -ENOMEM;
-	return note(m, t->key, s);
+	return note_value(m, t->key, s);
 }
 
 static int note_object(void *ctx, const struct dcp_object *o)
@@ -202,7 +202,7 @@ static int note_object(void *ctx, const struct dcp_object *o)
 	    dcp_intern_add(&m->values, o->json, o->json_len, DCP_INTERN_NONE, &s.value) < 0)
 		return -ENOMEM;
 	s.holds_tensors = o->json && memmem(o->json, o->json_len, "\"$tensor\":", 10);
-	return note(m, o->key, s);
+	return note_value(m, o->key, s);
 }
 
 /* ---- between the readings ---- */
@@ -235,7 +235,7 @@ static void keep_together(struct merge *m)
 }
 
 /* Decide which keys clash, and emit as a fact how many tensors count as replicas. */
-static int settle(struct merge *m, const struct dcp_sink *sink)
+static int settle_clashes(struct merge *m, const struct dcp_sink *sink)
 {
 	uint32_t once = 0, sampled = 0;
 	bool differ = false;
@@ -261,7 +261,7 @@ static int settle(struct merge *m, const struct dcp_sink *sink)
 
 /* ---- the second reading ---- */
 
-static int choose(void *ctx, const char *key)
+static int choose_label(void *ctx, const char *key)
 {
 	const struct merge *m = ctx;
 	uint32_t number = dcp_intern_find(&m->keys, key, strlen(key));
@@ -304,7 +304,7 @@ static int emit_part(struct merge *m, const struct dcp_load *in, const struct dc
 	int rc;
 
 	p.sink = again ? in->sink : &notes;
-	p.choose = again ? choose : NULL;
+	p.choose = again ? choose_label : NULL;
 	p.ctx = m;
 	rc = again ? dcp_pdpart_emit(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
 	if (rc == 0)
@@ -336,7 +336,7 @@ static int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts
 		if (rc == 0 && !again && nbroken == n)
 			rc = err && err->code ? err->code : -EBADMSG;
 		if (rc == 0 && !again)
-			rc = settle(&m, in->sink);
+			rc = settle_clashes(&m, in->sink);
 	}
 	dcp_intern_finish(&m.keys);
 	dcp_intern_finish(&m.values);
@@ -349,7 +349,7 @@ enum {
 	MAX_MISSING = 1000, /* absent ranks that are named one by one */
 };
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_plain(const struct dcp_dir *dir, char *why, size_t n)
 {
 	struct dcp_pdname name;
 
@@ -360,7 +360,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return DCP_MATCH_NO;
 }
 
-static bool group(const char *file, char *version)
+static bool group_by_name(const char *file, char *version)
 {
 	struct dcp_pdname name;
 
@@ -415,7 +415,7 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 }
 
 /* Give the parts labels that distinguish them: their extensions, their ranks, or both. */
-static int label(struct version *v)
+static int label_parts(struct version *v)
 {
 	for (size_t i = 0; i < v->n; i++) {
 		const struct dcp_pdname *name = &v->names[i];
@@ -445,7 +445,7 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 			v->attrs = false;
 			take_parts(v, in, true);
 		}
-		if (label(v) == 0)
+		if (label_parts(v) == 0)
 			return 0;
 	}
 	return dcp_fail(err, -ENOMEM, "out of memory for names of files");
@@ -496,7 +496,7 @@ static int emit_missing(const struct version *v, const struct dcp_load *in)
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_plain(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct version v = { 0 };
 	int rc = take_version(&v, in, err);
@@ -518,9 +518,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_paddle_plain = {
 	.name = "paddle-plain",
 	.what = "paddle.save files",
-	.probe = probe,
-	.group = group,
-	.load = load,
+	.probe = probe_plain,
+	.group = group_by_name,
+	.load = load_plain,
 	.marks =
 		(const struct dcp_mark[]){
 			{ "*.pdparams", "a Paddle checkpoint" },

@@ -160,7 +160,7 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 	return dcp_buf_error(&b->pieces);
 }
 
-static int join(struct dcp_pdbig *b, struct dcp_pv info)
+static int join_big(struct dcp_pdbig *b, struct dcp_pv info)
 {
 	const struct dcp_pv *slices = dcp_pv_get(info, "slices");
 	const struct dcp_pv *shape = dcp_pv_get(info, "OriginShape"), *name;
@@ -197,7 +197,7 @@ static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
 	b->t = (struct dcp_tensor){ 0 };
 	b->why = (struct dcp_err){ 0 };
 	dcp_buf_reset(&b->pieces);
-	rc = join(b, info);
+	rc = join_big(b, info);
 	if (rc == 0) {
 		b->t.pieces = DCP_ITEMS(b->pieces, struct dcp_piece);
 		b->t.npieces = DCP_NITEMS(b->pieces, struct dcp_piece);
@@ -426,7 +426,7 @@ static int emit_too_deep(struct emitter *w)
 	return dcp_emit_object(w->part->sink, &o);
 }
 
-static int emit(struct emitter *w)
+static int emit_state(struct emitter *w)
 {
 	int rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_pair, w);
 
@@ -462,7 +462,7 @@ int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src
 					  .is_tensor = dcp_pdvalue_is_tensor,
 					  .read = read_far,
 					  .ctx = &w };
-	rc = emit(&w);
+	rc = emit_state(&w);
 	dcp_intern_finish(&w.parts);
 	dcp_places_finish(&w.places);
 	dcp_buf_finish(&w.scratch);

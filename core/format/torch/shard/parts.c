@@ -263,15 +263,15 @@ struct range {
 	uint64_t part;         /* length of the part in the shard */
 };
 
-static uint64_t blocks(uint64_t n, uint64_t block)
+static uint64_t count_blocks(uint64_t n, uint64_t block)
 {
 	return n / block + (n % block != 0);
 }
 
-static bool fits(const struct range *r, uint64_t block)
+static bool fits_blocks(const struct range *r, uint64_t block)
 {
-	return r->part == blocks(r->local, block) && r->lo % block == 0 && r->at % block == 0 &&
-	       (r->len % block == 0 || r->lo + r->len == r->whole);
+	return r->part == count_blocks(r->local, block) && r->lo % block == 0 &&
+	       r->at % block == 0 && (r->len % block == 0 || r->lo + r->len == r->whole);
 }
 
 /* Find the block by the longest shard. @same: all shards are equal. */
@@ -298,10 +298,10 @@ static bool find_rule(const struct range *r, size_t n, bool same, struct rule *o
 		if (part == 0 || longest % part)
 			return false;
 		out->block = longest / part;
-		out->shape = blocks(r[0].whole, out->block);
+		out->shape = count_blocks(r[0].whole, out->block);
 	}
 	for (size_t i = 0; i < n; i++)
-		if (cut ? !fits(&r[i], out->block) : r[i].part != out->shape)
+		if (cut ? !fits_blocks(&r[i], out->block) : r[i].part != out->shape)
 			return false;
 	return true;
 }
@@ -387,8 +387,8 @@ static int find_rules(struct joining *x)
 }
 
 /* Find the elements of the part that stand for those of @box. */
-static int place(const struct joining *x, const struct held *h,
-		 const struct dcp_tplace_box *box, struct dcp_piece *p)
+static int place_box(const struct joining *x, const struct held *h,
+		     const struct dcp_tplace_box *box, struct dcp_piece *p)
 {
 	uint64_t *dims = dcp_arena_calloc(x->arena, 3 * (size_t)x->ndim + 1, sizeof(*dims));
 	struct dcp_tplace_box at = { dims, dims + x->ndim, dims + 2 * x->ndim };
@@ -405,7 +405,7 @@ static int place(const struct joining *x, const struct held *h,
 		range_of(x, h, box, k, &r);
 		dims[k] = r.lo / block;
 		dims[x->ndim + k] = r.at / block;
-		dims[2 * x->ndim + k] = blocks(r.len, block);
+		dims[2 * x->ndim + k] = count_blocks(r.len, block);
 	}
 	p->file = h->s.file;
 	p->swap = h->tt.swap;
@@ -432,7 +432,7 @@ static int add_copy(const struct joining *x, const struct held *h, const uint64_
 	if (dcp_shape_volume(shape, x->ndim, &volume) && volume == 0)
 		n = 0;
 	for (; rc == 0 && t.npieces < n; t.npieces++)
-		rc = place(x, h, &h->s.box[t.npieces], &p[t.npieces]);
+		rc = place_box(x, h, &h->s.box[t.npieces], &p[t.npieces]);
 	if (rc == -EBADMSG) {
 		t.npieces = 0;
 		t.error = "its place in the file does not fit in 64 bits";

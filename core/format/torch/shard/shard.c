@@ -104,7 +104,7 @@ static int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
 /* A DTensor: compares its mesh and placements with the stored local part. */
 
 /* The attribute @name of a state that is a dict, or (None or a dict, a dict of slots). */
-static const struct dcp_pv *attribute(struct dcp_pv state, const char *name)
+static const struct dcp_pv *find_attribute(struct dcp_pv state, const char *name)
 {
 	const struct dcp_pv *half, *found = NULL;
 	size_t n;
@@ -154,7 +154,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 }
 
 /* The product of a number or of a tuple of numbers: torch writes an axis with one rank as (). */
-static bool product(struct dcp_pv v, uint64_t *out)
+static bool read_product(struct dcp_pv v, uint64_t *out)
 {
 	const struct dcp_pv *item;
 	size_t n;
@@ -195,11 +195,11 @@ static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, si
 	if (axes.type == DCP_PV_INT)
 		return i == 0 && dcp_pv_u64(axes, out);
 	axis = dcp_pv_item(axes, i);
-	return product(axis.type == DCP_PV_OBJECT ? dcp_pv_at(axis, "shape") : axis, out);
+	return read_product(axis.type == DCP_PV_OBJECT ? dcp_pv_at(axis, "shape") : axis, out);
 }
 
 /* torch 2.10 stores separately in which order mesh dimensions cut a dimension of the tensor. */
-static void reorder(const struct dcp_pv *order, struct dcp_tplace *p, size_t n)
+static void reorder_places(const struct dcp_pv *order, struct dcp_tplace *p, size_t n)
 {
 	struct dcp_tplace to[DCP_TPLACE_MAX];
 	const struct dcp_pv *entry;
@@ -262,7 +262,7 @@ static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct 
 			return dcp_tshard_damaged(
 				r, "mesh has no size or coordinate for a dimension");
 	}
-	reorder(dcp_pv_get(spec, "shard_order"), p, n);
+	reorder_places(dcp_pv_get(spec, "shard_order"), p, n);
 	return 0;
 }
 
@@ -336,8 +336,8 @@ static int read_local(struct dcp_tshard_reading *r, struct dcp_pv v,
 
 static int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f)
 {
-	const struct dcp_pv *local = attribute(f->state, "_local_tensor");
-	const struct dcp_pv *spec = attribute(f->state, "_spec");
+	const struct dcp_pv *local = find_attribute(f->state, "_local_tensor");
+	const struct dcp_pv *spec = find_attribute(f->state, "_spec");
 	struct dcp_tplace p[DCP_TPLACE_MAX];
 	struct dcp_torch_tensor tt;
 	struct dcp_cut cut;
@@ -377,7 +377,7 @@ static bool is_called(struct dcp_pv v, const char *function)
 	       is_torch(v.node->obj->callable, function);
 }
 
-static struct dcp_tshard_found look(struct dcp_pv v)
+static struct dcp_tshard_found look_at_value(struct dcp_pv v)
 {
 	struct dcp_tshard_found f = { .kind = DCP_TSHARD_NEITHER };
 	struct dcp_pv class = { 0 };
@@ -412,7 +412,7 @@ static struct dcp_tshard_found look(struct dcp_pv v)
 
 bool dcp_tshard_is(struct dcp_pv v)
 {
-	return look(v).kind != DCP_TSHARD_NEITHER;
+	return look_at_value(v).kind != DCP_TSHARD_NEITHER;
 }
 
 /* ---- what both have ---- */
@@ -523,7 +523,7 @@ int dcp_tshard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, u
 		    struct dcp_arena *arena, struct dcp_tshard *out, struct dcp_err *err)
 {
 	struct dcp_tshard_reading r = { t, file, base, arena, out, err };
-	struct dcp_tshard_found f = look(v);
+	struct dcp_tshard_found f = look_at_value(v);
 	int rc;
 
 	*out = (struct dcp_tshard){ .what = f.kind == DCP_TSHARD_DTENSOR ? "DTensor"

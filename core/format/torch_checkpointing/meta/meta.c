@@ -103,7 +103,7 @@ struct reading {
 	struct dcp_err *err;
 };
 
-static int damaged(const struct reading *r, const char *why)
+static int fail_damaged(const struct reading *r, const char *why)
 {
 	return dcp_fail(r->err, -EBADMSG, "%s", why);
 }
@@ -144,7 +144,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 	int rc;
 
 	if (n == 0 || n > DCP_TITEMS_MAX_RANKS)
-		return damaged(r, "its list of ranks is missing, empty or too long");
+		return fail_damaged(r, "its list of ranks is missing, empty or too long");
 	rc = dcp_titems_work(m, n, r->err);
 	if (rc < 0)
 		return rc;
@@ -154,7 +154,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 		uint32_t small;
 
 		if (!dcp_pv_u64(item[i], &rank) || rank >= DCP_TITEMS_MAX_RANKS)
-			return damaged(r, "its list of ranks holds something else");
+			return fail_damaged(r, "its list of ranks holds something else");
 		small = (uint32_t)rank;
 		dcp_buf_add(&m->scratch, &small, sizeof(small));
 	}
@@ -168,7 +168,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 		return -ENOMEM;
 	l = DCP_ITEMS(m->shared, struct dcp_titems_list *)[number];
 	if (has_twice(l))
-		return damaged(r, "its list of ranks holds one of them twice");
+		return fail_damaged(r, "its list of ranks holds one of them twice");
 	*out = l;
 	return 0;
 }
@@ -183,7 +183,7 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 	int rc;
 
 	if (!name || strncmp(name, "torch.", 6) != 0 || !shape)
-		return damaged(r, "its dtype or global_shape is missing");
+		return fail_damaged(r, "its dtype or global_shape is missing");
 	rc = dcp_tfield_dims(*shape, "global_shape", dims, &r->g->ndim, r->err);
 	if (rc < 0)
 		return rc;
@@ -214,11 +214,11 @@ static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplac
 	if (dim.type == DCP_PV_INT && dim.i < 0 && dim.i >= -(int64_t)r->g->ndim)
 		n = (uint64_t)(dim.i + r->g->ndim);
 	else if (!dcp_pv_u64(dim, &n) || n >= DCP_MAX_NDIM)
-		return damaged(r, "its Shard names no dimension");
+		return fail_damaged(r, "its Shard names no dimension");
 	p->dim = (uint32_t)n;
 	if (p->kind == DCP_TPLACE_STRIDED &&
 	    !dcp_pv_u64(dcp_pv_at(v, "split_factor"), &p->factor))
-		return damaged(r, "its StridedShard has no split_factor");
+		return fail_damaged(r, "its StridedShard has no split_factor");
 	return 0;
 }
 
@@ -230,7 +230,7 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 	int rc;
 
 	if (!shape)
-		return damaged(r, "its mesh has no mesh_shape");
+		return fail_damaged(r, "its mesh has no mesh_shape");
 	rc = dcp_tfield_dims(*shape, "mesh_shape", dims, &n, r->err);
 	if (rc == 0)
 		rc = read_list(r, dcp_pv_at(mesh, "mesh_data"), &r->g->mesh);
@@ -241,7 +241,8 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 				"its mesh has %u dimension%s, its placements are %u", n,
 				dcp_s(n), r->g->nplace);
 	if (!dcp_shape_volume(dims, n, &ranks) || ranks != r->g->mesh->n)
-		return damaged(r, "its mesh has another number of ranks than its mesh_shape");
+		return fail_damaged(r,
+				    "its mesh has another number of ranks than its mesh_shape");
 	for (uint32_t i = 0; i < n; i++)
 		place[i].n = dims[i];
 	return 0;
@@ -256,10 +257,10 @@ static int read_dtensor(const struct reading *r, struct dcp_pv data)
 	size_t n;
 
 	if (!mesh || !placements)
-		return damaged(r, "its mesh_spec or placements are missing");
+		return fail_damaged(r, "its mesh_spec or placements are missing");
 	item = dcp_pv_items(*placements, &n);
 	if (n > DCP_TPLACE_MAX)
-		return damaged(r, "its placements are too many");
+		return fail_damaged(r, "its placements are too many");
 	place = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*place));
 	if (!place)
 		return -ENOMEM;
@@ -322,7 +323,7 @@ static int read_boxes(const struct reading *r, struct dcp_pv data)
 
 	dcp_pv_items(dcp_pv_at(data, "global_offsets"), &n);
 	if (!list || n > DCP_TITEMS_MAX_BOXES)
-		return damaged(r, "its global_offsets are missing or too many");
+		return fail_damaged(r, "its global_offsets are missing or too many");
 	box = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*box));
 	if (!box)
 		return -ENOMEM;
@@ -345,7 +346,7 @@ static int read_group(const struct reading *r, struct dcp_pv v)
 	if (rc < 0)
 		return rc;
 	if (!name || !data)
-		return damaged(r, "its sharding_metadata has no type or no data");
+		return fail_damaged(r, "its sharding_metadata has no type or no data");
 	if (strcmp(name, "DTensorShardingMetadata") != 0 &&
 	    strcmp(name, "default_tensor_v1") != 0)
 		return dcp_fail(r->err, -ENOTSUP,

@@ -177,8 +177,8 @@ static bool are_lists(const struct dcp_pv *kv, size_t npairs)
 
 /* If the pairs of dict @where hold "nested_path_to_metadata", the pending entries belong to the
  * item of that name: add them. */
-static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct dcp_pv *kv,
-		  size_t npairs)
+static int settle_pending(struct dcp_titems_meta *m, struct dcp_pv where,
+			  const struct dcp_pv *kv, size_t npairs)
 {
 	size_t n = DCP_NITEMS(m->pending, struct dcp_titems_entry);
 	const char *name = dcp_pv_str(where);
@@ -206,7 +206,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 	int rc;
 
 	if ((!flat && !dcp_pv_is_str(where, nested)) || !are_lists(kv, npairs))
-		return settle(m, where, kv, npairs);
+		return settle_pending(m, where, kv, npairs);
 	rc = add_pairs(m, kv, npairs, flat ? add_flat : add_later, 0, err);
 	return rc < 0 ? rc : 1;
 }

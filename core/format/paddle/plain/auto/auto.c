@@ -187,7 +187,7 @@ struct joined {
 
 /* Read how the key was cut, on which the attributes of all ranks must agree; -ENOENT: there are no
  * attributes. */
-static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut *cut)
+static int agree_on_cut(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut *cut)
 {
 	const struct dcp_pdrank *ranks = x->j->ranks;
 	struct dcp_pdcut other;
@@ -231,7 +231,7 @@ static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
 }
 
 /* Write to x->why why the part of rank @number is missing, of which there is no copy. */
-static int lacking(struct joined *x, uint64_t number)
+static int say_lacking(struct joined *x, uint64_t number)
 {
 	const struct dcp_pdrank *r = rank_of(x->j, number);
 
@@ -272,7 +272,7 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 	for (uint64_t place = 0; place < c->nplaces; place++)
 		if (!x->part[dcp_pdcut_part(c, x->t.ndim, place)]) {
 			dcp_pv_u64(c->group[place], &number);
-			return lacking(x, number);
+			return say_lacking(x, number);
 		}
 	return 0;
 }
@@ -291,7 +291,7 @@ static void find_first(const struct joined *x, const struct dcp_pdcut *c, uint64
 
 /* Find the shape of the whole and the number of its parts, at most as many as the mesh has
  * places. */
-static int measure(struct joined *x, const struct dcp_pdcut *c)
+static int measure_whole(struct joined *x, const struct dcp_pdcut *c)
 {
 	x->nparts = 1;
 	for (uint32_t d = 0; d < x->t.ndim; d++) {
@@ -307,11 +307,11 @@ static int measure(struct joined *x, const struct dcp_pdcut *c)
 	return x->part ? 0 : -ENOMEM;
 }
 
-static int assemble(struct joined *x, const struct dcp_pdcut *c)
+static int assemble_parts(struct joined *x, const struct dcp_pdcut *c)
 {
 	struct dcp_copies *all = &x->j->copies;
 	uint64_t first[DCP_MAX_NDIM];
-	int rc = measure(x, c);
+	int rc = measure_whole(x, c);
 
 	if (rc == 0)
 		rc = place_parts(x, c);
@@ -323,7 +323,8 @@ static int assemble(struct joined *x, const struct dcp_pdcut *c)
 	return rc < 0 ? rc : dcp_join_end(&all->join, &x->t, NULL, NULL, &x->why);
 }
 
-static int emit(struct joined *x, const struct dcp_copies_key *k, const struct dcp_pdentry *e)
+static int emit_joined(struct joined *x, const struct dcp_copies_key *k,
+		       const struct dcp_pdentry *e)
 {
 	struct dcp_pdcut cut;
 	int rc;
@@ -338,9 +339,9 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
 	if (x->t.error)       /* no rank's part can be read */
 		return dcp_emit_tensor(x->j->in->sink, &x->t);
-	rc = agree(x, e, &cut);
+	rc = agree_on_cut(x, e, &cut);
 	if (rc == 0)
-		rc = assemble(x, &cut);
+		rc = assemble_parts(x, &cut);
 	else if (rc == -ENOENT && !k->first->next)
 		rc = 0; /* a tensor of one rank alone */
 	if (rc == -ENOMEM)
@@ -354,7 +355,7 @@ static int emit_key(struct dcp_pdjoin *j, const struct dcp_copies_key *k,
 		    const struct dcp_pdentry *e)
 {
 	struct joined x = { .j = j };
-	int rc = emit(&x, k, e);
+	int rc = emit_joined(&x, k, e);
 
 	for (const struct dcp_copy *h = k->first; h; h = h->next)
 		j->ranks[h->who].held = NULL;
