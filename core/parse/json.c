@@ -24,13 +24,13 @@ static const json_t *value_of(const struct dcp_json *v)
 	return (const json_t *)(const void *)v;
 }
 
-static const struct dcp_json *wrap(const json_t *v)
+static const struct dcp_json *wrap_value(const json_t *v)
 {
 	return (const struct dcp_json *)(const void *)v;
 }
 
 /* jansson's readers take pointers to non-const but change nothing. */
-static json_t *reader(const struct dcp_json *v)
+static json_t *cast_value(const struct dcp_json *v)
 {
 	union {
 		const json_t *in;
@@ -124,7 +124,8 @@ static int check_limits(const char *text, size_t n, struct dcp_err *err)
 	return 0;
 }
 
-static int load(const char *text, size_t n, size_t flags, json_t **root, struct dcp_err *err)
+static int load_text(const char *text, size_t n, size_t flags, json_t **root,
+		     struct dcp_err *err)
 {
 	json_error_t why;
 	json_t *v;
@@ -146,7 +147,7 @@ static int load(const char *text, size_t n, size_t flags, json_t **root, struct 
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err)
 {
 	json_t *v = NULL;
-	int r = load(text, n, JSON_REJECT_DUPLICATES, &v, err);
+	int r = load_text(text, n, JSON_REJECT_DUPLICATES, &v, err);
 
 	if (r == 0)
 		*root = (struct dcp_json *)(void *)v;
@@ -184,7 +185,7 @@ int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const cha
 	const char *p, *end;
 	json_t *v = NULL;
 	char *to;
-	int r = load(text, n, JSON_ALLOW_NUL, &v, err);
+	int r = load_text(text, n, JSON_ALLOW_NUL, &v, err);
 
 	if (r < 0)
 		return r;
@@ -215,7 +216,7 @@ void dcp_json_free(struct dcp_json *root)
 
 const struct dcp_json *dcp_json_get(const struct dcp_json *object, const char *key)
 {
-	return wrap(json_object_get(value_of(object), key));
+	return wrap_value(json_object_get(value_of(object), key));
 }
 
 bool dcp_json_is_object(const struct dcp_json *v)
@@ -236,7 +237,7 @@ size_t dcp_json_len(const struct dcp_json *v)
 
 const struct dcp_json *dcp_json_at(const struct dcp_json *array, size_t i)
 {
-	return wrap(json_array_get(value_of(array), i));
+	return wrap_value(json_array_get(value_of(array), i));
 }
 
 const char *dcp_json_str(const struct dcp_json *v)
@@ -273,7 +274,7 @@ bool dcp_json_bool(const struct dcp_json *v, int *out)
 const void *dcp_json_next(const struct dcp_json *object, const void *iter, const char **key,
 			  const struct dcp_json **value)
 {
-	json_t *o = reader(object);
+	json_t *o = cast_value(object);
 	union {
 		const void *in;
 		void *out;
@@ -283,11 +284,11 @@ const void *dcp_json_next(const struct dcp_json *object, const void *iter, const
 	if (!next)
 		return NULL;
 	*key = json_object_iter_key(next);
-	*value = wrap(json_object_iter_value(next));
+	*value = wrap_value(json_object_iter_value(next));
 	return next;
 }
 
-static int expected(const struct dcp_json_walk *w, const char *what, struct dcp_err *err)
+static int fail_expected(const struct dcp_json_walk *w, const char *what, struct dcp_err *err)
 {
 	if (w->at >= w->n)
 		return dcp_fail_at(err, -EBADMSG, w->at, "JSON ends at byte %zu, expected %s",
@@ -302,7 +303,7 @@ static int walk_value(struct dcp_json_walk *w, struct dcp_bytes *value, struct d
 	struct scan s = { .text = w->text, .n = w->n, .at = w->at };
 
 	if (s.at >= s.n || (ends_plain(s.text[s.at]) && !strchr("\"[{", s.text[s.at])))
-		return expected(w, "a value", err);
+		return fail_expected(w, "a value", err);
 	do {
 		if (!scan_token(&s))
 			return fail_depth(s.at, err);
@@ -315,7 +316,7 @@ static int walk_value(struct dcp_json_walk *w, struct dcp_bytes *value, struct d
 static int walk_end(struct dcp_json_walk *w, struct dcp_err *err)
 {
 	w->at = skip_spaces(w->text, w->n, w->at + 1);
-	return w->at == w->n ? 0 : expected(w, "nothing after the object", err);
+	return w->at == w->n ? 0 : fail_expected(w, "nothing after the object", err);
 }
 
 /* Over the bracket or comma before a member. Returns 1, 0 at the end of the object. */
@@ -327,7 +328,7 @@ static int walk_to_name(struct dcp_json_walk *w, struct dcp_err *err)
 	if (!first && w->at < w->n && w->text[w->at] == '}')
 		return walk_end(w, err);
 	if (w->at >= w->n || w->text[w->at] != (first ? '{' : ','))
-		return expected(w, first ? "'{'" : "',' or '}'", err);
+		return fail_expected(w, first ? "'{'" : "',' or '}'", err);
 	w->at = skip_spaces(w->text, w->n, w->at + 1);
 	if (first && w->at < w->n && w->text[w->at] == '}')
 		return walk_end(w, err);
@@ -343,12 +344,12 @@ int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_by
 	if (r <= 0)
 		return r;
 	if (w->at >= w->n || w->text[w->at] != '"')
-		return expected(w, "a name in quotes", err);
+		return fail_expected(w, "a name in quotes", err);
 	w->at = skip_string(w->text, w->n, w->at);
 	*name = (struct dcp_bytes){ (const uint8_t *)w->text + start, w->at - start };
 	w->at = skip_spaces(w->text, w->n, w->at);
 	if (w->at >= w->n || w->text[w->at] != ':')
-		return expected(w, "':'", err);
+		return fail_expected(w, "':'", err);
 	w->at = skip_spaces(w->text, w->n, w->at + 1);
 	r = walk_value(w, value, err);
 	if (r < 0)

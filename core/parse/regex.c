@@ -18,24 +18,24 @@ struct dcp_regex {
 	pcre2_match_data *data;
 };
 
-static void *alloc(size_t n, void *arena)
+static void *alloc_in_arena(size_t n, void *arena)
 {
 	return dcp_arena_alloc(arena, n);
 }
 
-static void leave(void *p, void *arena)
+static void free_nothing(void *p, void *arena)
 {
 }
 
-static int fail(const char *pattern, const char *at, int code, const char *what,
-		struct dcp_err *err)
+static int fail_pattern(const char *pattern, const char *at, int code, const char *what,
+			struct dcp_err *err)
 {
 	return dcp_fail_at(err, code, (uint64_t)(at - pattern),
 			   "regular expression \"%.100s\": %s", pattern, what);
 }
 
 /* The pattern in PCRE2's words: where the two languages differ, or the reason why not. */
-static int translate(const char *pattern, struct dcp_buf *out, struct dcp_err *err)
+static int translate_pattern(const char *pattern, struct dcp_buf *out, struct dcp_err *err)
 {
 	const char *set = NULL; /* what follows the '[' that is open */
 
@@ -43,11 +43,13 @@ static int translate(const char *pattern, struct dcp_buf *out, struct dcp_err *e
 		if (*p == '\\') {
 			p++;
 			if (!*p)
-				return fail(pattern, p, -EINVAL, "ends with a backslash", err);
+				return fail_pattern(pattern, p, -EINVAL,
+						    "ends with a backslash", err);
 			if (isalnum((unsigned char)*p) &&
 			    !strchr(set ? "dDwWsSnrtfv" : "dDwWsSnrtfvAZbB", *p))
-				return fail(pattern, p, -ENOTSUP,
-					    "found an escape that is not supported", err);
+				return fail_pattern(pattern, p, -ENOTSUP,
+						    "found an escape that is not supported",
+						    err);
 			dcp_buf_printf(out, "\\%c", *p == 'Z' ? 'z' : *p);
 			continue;
 		}
@@ -59,10 +61,11 @@ static int translate(const char *pattern, struct dcp_buf *out, struct dcp_err *e
 			set = p + 1 + (p[1] == '^');
 		else if (!set && *p == '(' && (p[1] == '*' || p[1] == '?') &&
 			 strncmp(p, "(?:", 3) && strncmp(p, "(?P<", 4))
-			return fail(pattern, p, -ENOTSUP,
-				    "found a group \"(?\" or \"(*\", expected (?:...) or "
-				    "(?P<name>...)",
-				    err);
+			return fail_pattern(
+				pattern, p, -ENOTSUP,
+				"found a group \"(?\" or \"(*\", expected (?:...) or "
+				"(?P<name>...)",
+				err);
 		dcp_buf_add(out, p, 1);
 		if (!set && *p == '{' && p[1] == ',' && p[2 + strspn(p + 2, digits)] == '}')
 			dcp_buf_str(out, "0");
@@ -90,9 +93,10 @@ int dcp_regex_compile(const char *pattern, struct dcp_arena *arena, struct dcp_r
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_regex *re = dcp_arena_alloc(arena, sizeof(*re));
-	pcre2_general_context *memory = pcre2_general_context_create(alloc, leave, arena);
+	pcre2_general_context *memory =
+		pcre2_general_context_create(alloc_in_arena, free_nothing, arena);
 	pcre2_compile_context *how = memory ? pcre2_compile_context_create(memory) : NULL;
-	int rc = translate(pattern, &text, err), error;
+	int rc = translate_pattern(pattern, &text, err), error;
 	PCRE2_UCHAR what[128];
 	PCRE2_SIZE at;
 
@@ -106,7 +110,7 @@ int dcp_regex_compile(const char *pattern, struct dcp_arena *arena, struct dcp_r
 				 PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP, &error, &at, how);
 	if (!re->code) {
 		pcre2_get_error_message(error, what, sizeof(what));
-		return fail(pattern, pattern, code_of(error), (const char *)what, err);
+		return fail_pattern(pattern, pattern, code_of(error), (const char *)what, err);
 	}
 	re->data = pcre2_match_data_create(1, memory);
 	*out = re;

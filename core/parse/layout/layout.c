@@ -74,7 +74,8 @@ static void count_lines(struct layout_parse *ps, const char *from, const char *t
 }
 
 /* @quoted without its quotes. */
-static int string(struct layout_parse *ps, struct dcp_bytes quoted, const char **out, size_t *n)
+static int take_string(struct layout_parse *ps, struct dcp_bytes quoted, const char **out,
+		       size_t *n)
 {
 	if (quoted.n < 2 || quoted.p[quoted.n - 1] != '"')
 		return bad(ps, "a string without an end");
@@ -87,10 +88,10 @@ static int string(struct layout_parse *ps, struct dcp_bytes quoted, const char *
 }
 
 /* A string, or a list with its brackets. */
-static int value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e)
+static int take_value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e)
 {
 	if (text.p[0] == '"')
-		return string(ps, text, &e->value, &e->nvalue);
+		return take_string(ps, text, &e->value, &e->nvalue);
 	if (text.p[0] != '[')
 		return bad(ps, "expected a string or a list of numbers, found %.*s",
 			   (int)DCP_MIN(text.n, (size_t)20), (const char *)text.p);
@@ -101,13 +102,13 @@ static int value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e
 	return 0;
 }
 
-static int member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes text)
+static int take_member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes text)
 {
 	struct entry e = { .components = 1, .line = plan->ps->line };
-	int rc = string(plan->ps, name, &e.name, &e.n);
+	int rc = take_string(plan->ps, name, &e.name, &e.n);
 
 	if (rc == 0)
-		rc = value(plan->ps, text, &e);
+		rc = take_value(plan->ps, text, &e);
 	if (rc < 0)
 		return rc;
 	if (e.n == 4 && memcmp(e.name, "mesh", 4) == 0)
@@ -122,7 +123,7 @@ static int member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes tex
 	return rc;
 }
 
-static int members(struct plan *plan, const char *text, size_t n)
+static int take_members(struct plan *plan, const char *text, size_t n)
 {
 	struct dcp_json_walk walk = { .text = text, .n = n };
 	struct dcp_bytes name, value;
@@ -133,7 +134,7 @@ static int members(struct plan *plan, const char *text, size_t n)
 	while ((rc = dcp_json_walk(&walk, &name, &value, &err)) > 0) {
 		count_lines(plan->ps, at, (const char *)name.p);
 		at = (const char *)name.p;
-		rc = member(plan, name, value);
+		rc = take_member(plan, name, value);
 		if (rc < 0)
 			return rc;
 	}
@@ -153,7 +154,7 @@ static int by_length(const void *a, const void *b)
 }
 
 /* "layers.*.q_proj" as the body of a glob, "layers.{*}.q_proj", into @out (3 bytes for one). */
-static size_t body(const struct entry *e, char *out)
+static size_t write_body(const struct entry *e, char *out)
 {
 	size_t n = 0;
 
@@ -173,7 +174,7 @@ static size_t body(const struct entry *e, char *out)
 }
 
 /* The module or parameter itself, what is in it, and both after any prefix. */
-static int globs(struct layout_parse *ps, const struct entry *e)
+static int add_globs(struct layout_parse *ps, const struct entry *e)
 {
 	char text[DCP_LAYOUT_MAX_GLOB + 8] = "*.";
 	size_t n;
@@ -185,7 +186,7 @@ static int globs(struct layout_parse *ps, const struct entry *e)
 	for (size_t i = 0; i < e->n; i++)
 		if (e->name[i] == ' ' || e->name[i] == '\t')
 			return bad(ps, "blank in the name \"%.*s\"", (int)e->n, e->name);
-	n = body(e, text + 2);
+	n = write_body(e, text + 2);
 	memcpy(text + 2 + n, ".*", 2);
 	rc = dcp_layout_rule_glob(ps, text + 2, n);
 	if (rc == 0)
@@ -199,7 +200,7 @@ static int globs(struct layout_parse *ps, const struct entry *e)
 
 /* The dimension that a style cuts: @dim where the mesh has it, else "@tp", else the only one.
  */
-static const char *over(const struct dcp_mesh *mesh, const char *dim)
+static const char *find_dim(const struct dcp_mesh *mesh, const char *dim)
 {
 	const char *at = "";
 
@@ -212,7 +213,7 @@ static const char *over(const struct dcp_mesh *mesh, const char *dim)
 	return at;
 }
 
-static int places(struct layout_parse *ps, const char *s, size_t n)
+static int add_places(struct layout_parse *ps, const char *s, size_t n)
 {
 	const char *end = s + n, *known[DCP_LEN(styles) + 1] = { 0 };
 	char text[64], near[64];
@@ -223,7 +224,7 @@ static int places(struct layout_parse *ps, const char *s, size_t n)
 		known[i] = styles[i].style;
 		if (strlen(known[i]) == n && memcmp(known[i], s, n) == 0) {
 			snprintf(text, sizeof(text), "%s%s", styles[i].place,
-				 styles[i].over ? over(&ps->l->mesh, styles[i].over) : "");
+				 styles[i].over ? find_dim(&ps->l->mesh, styles[i].over) : "");
 			return dcp_layout_place(ps, text, strlen(text));
 		}
 	}
@@ -239,7 +240,7 @@ static int places(struct layout_parse *ps, const char *s, size_t n)
 	return rc;
 }
 
-static int rules(struct plan *plan)
+static int add_rules(struct plan *plan)
 {
 	struct layout_parse *ps = plan->ps;
 	int rc = 0;
@@ -253,9 +254,9 @@ static int rules(struct plan *plan)
 				   (int)DCP_MIN(e->n, (size_t)100), e->name, e[-1].line);
 		rc = dcp_layout_rule_begin(ps);
 		if (rc == 0)
-			rc = globs(ps, e);
+			rc = add_globs(ps, e);
 		if (rc == 0)
-			rc = places(ps, e->value, e->nvalue);
+			rc = add_places(ps, e->value, e->nvalue);
 		if (rc == 0)
 			rc = dcp_layout_rule_end(ps);
 	}
@@ -272,13 +273,13 @@ static int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n)
 	int rc;
 
 	ps->line = 1;
-	rc = members(&plan, text, n);
+	rc = take_members(&plan, text, n);
 	if (rc == 0 && ps->l->mesh.ndim == 0)
 		rc = dcp_layout_mesh_words(ps, "tp=1", 4);
 	if (rc == 0)
 		DCP_SORT(plan.entry, plan.n, by_length);
 	if (rc == 0)
-		rc = rules(&plan);
+		rc = add_rules(&plan);
 	free(plan.entry);
 	return rc;
 }
@@ -300,7 +301,7 @@ static struct dcp_layout *layout_new(const char *name)
 }
 
 /* What was parsed becomes *@out, or is freed. */
-static int finish(struct layout_parse *ps, int rc, struct dcp_layout **out)
+static int finish_parse(struct layout_parse *ps, int rc, struct dcp_layout **out)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_layout *l = ps->l;
@@ -351,7 +352,7 @@ int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_la
 		rc = dcp_layout_json(&ps, text, n);
 	else
 		rc = dcp_layout_lines(&ps, text, n);
-	return finish(&ps, rc, out);
+	return finish_parse(&ps, rc, out);
 }
 
 int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_layout **out,
@@ -377,7 +378,7 @@ int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_
 	if (rc == 0)
 		rc = dcp_layout_lines(&ps, rules.p, rules.n);
 	free(lines);
-	return finish(&ps, rc, out);
+	return finish_parse(&ps, rc, out);
 }
 
 /*
@@ -448,7 +449,7 @@ static const char *const stems[] = { "fsdp", "dim", "tp", NULL };
 static const char *const forms[] = { "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>" };
 
 /* A number without leading zeros, at most @most, at *@s. */
-static bool number(const char **s, int64_t most, int64_t *out)
+static bool take_number(const char **s, int64_t most, int64_t *out)
 {
 	const char *start = *s;
 
@@ -456,9 +457,9 @@ static bool number(const char **s, int64_t most, int64_t *out)
 	       (*start != '0' || *s == start + 1);
 }
 
-static bool ranks(const char **s, int64_t *out)
+static bool take_ranks(const char **s, int64_t *out)
 {
-	return number(s, DCP_LAYOUT_MAX_RANKS, out) && *out >= 1;
+	return take_number(s, DCP_LAYOUT_MAX_RANKS, out) && *out >= 1;
 }
 
 static int bad_name(const char *name, const char *form, struct dcp_err *err)
@@ -509,13 +510,14 @@ static int text_of(const char *name, struct dcp_buf *out, struct dcp_err *err)
 	int64_t n, k;
 
 	if (letters == 4 && memcmp(name, "fsdp", 4) == 0) {
-		if (!ranks(&s, &n) || *s)
+		if (!take_ranks(&s, &n) || *s)
 			return bad_name(name, forms[0], err);
 		dcp_buf_printf(out, "mesh fsdp=%jd\n* shard(0, optional)\n", (intmax_t)n);
 		return 0;
 	}
 	if (letters == 3 && memcmp(name, "dim", 3) == 0) {
-		if (!number(&s, DCP_MAX_NDIM - 1, &k) || *s++ != 'x' || !ranks(&s, &n) || *s)
+		if (!take_number(&s, DCP_MAX_NDIM - 1, &k) || *s++ != 'x' ||
+		    !take_ranks(&s, &n) || *s)
 			return bad_name(name, forms[1], err);
 		dcp_buf_printf(out, "mesh dim=%jd\n* shard(%jd, optional)\n", (intmax_t)n,
 			       (intmax_t)k);
@@ -523,7 +525,7 @@ static int text_of(const char *name, struct dcp_buf *out, struct dcp_err *err)
 	}
 	if (letters != 2 || memcmp(name, "tp", 2) != 0)
 		return no_name(name, err);
-	if (!ranks(&s, &n) || *s++ != ':')
+	if (!take_ranks(&s, &n) || *s++ != ':')
 		return bad_name(name, forms[2], err);
 	for (size_t i = 0; i < DCP_LEN(presets); i++)
 		if (strcmp(presets[i].name, s) == 0) {

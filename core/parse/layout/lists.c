@@ -43,7 +43,7 @@ void dcp_layout_nearest(char *out, size_t size, const char *word, const char *co
 		snprintf(out, size, ", nearest is \"%s\"", nearest);
 }
 
-static bool cuts(const struct place *p)
+static bool is_cutting(const struct place *p)
 {
 	return p->kind != PLACE_ONLY && p->kind != PLACE_STAGE;
 }
@@ -64,7 +64,7 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p)
 		if (p->mesh_dim == q->mesh_dim)
 			return bad(ps, "two placements over mesh dimension %s",
 				   l->mesh.dim[p->mesh_dim]);
-		if (q->kind == PLACE_FLAT && cuts(p) && p->kind != PLACE_FLAT)
+		if (q->kind == PLACE_FLAT && is_cutting(p) && p->kind != PLACE_FLAT)
 			return bad(ps, "after flat there are no dimensions left to cut");
 	}
 	rc = DCP_GROW(l->place, l->place_cap, l->nplace);
@@ -141,8 +141,8 @@ static size_t count_commas(const char *s, const char *end)
 }
 
 /* "[1, 2]" at *@s: numbers from 0 on, in the arena. */
-static int list(struct layout_parse *ps, const char **s, const char *end,
-		struct layout_arg *arg)
+static int take_list(struct layout_parse *ps, const char **s, const char *end,
+		     struct layout_arg *arg)
 {
 	const char *p = *s + 1;
 	size_t room = count_commas(p, end) + 1;
@@ -175,8 +175,8 @@ static int list(struct layout_parse *ps, const char **s, const char *end,
 }
 
 /* "name", "name=value" or a value at *@s. */
-static int argument(struct layout_parse *ps, const char **s, const char *end,
-		    struct layout_arg *arg)
+static int take_argument(struct layout_parse *ps, const char **s, const char *end,
+			 struct layout_arg *arg)
 {
 	const char *start = *s, *p = start;
 	size_t n = dcp_layout_word(p, end);
@@ -195,7 +195,7 @@ static int argument(struct layout_parse *ps, const char **s, const char *end,
 	arg->has_value = true;
 	*s = p;
 	if (p < end && *p == '[')
-		return list(ps, s, end, arg);
+		return take_list(ps, s, end, arg);
 	if (dcp_layout_int(s, end, &arg->value))
 		return 0;
 	return bad(ps, "expected a number or a list, found %.*s", (int)DCP_MIN(end - start, 60),
@@ -217,7 +217,7 @@ int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 		if (out->n == DCP_LEN(out->arg))
 			return bad(ps, "more than %zu arguments in %.*s", DCP_LEN(out->arg),
 				   (int)DCP_MIN(end - s, 60), s);
-		rc = argument(ps, &p, end, &out->arg[out->n++]);
+		rc = take_argument(ps, &p, end, &out->arg[out->n++]);
 		if (rc < 0)
 			return rc;
 		p = dcp_layout_blanks(p, end);
@@ -235,7 +235,7 @@ int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 
 enum { MAX_RANGES = 256 };
 
-static bool is(const char *s, size_t n, const char *word)
+static bool is_word(const char *s, size_t n, const char *word)
 {
 	return strlen(word) == n && memcmp(s, word, n) == 0;
 }
@@ -296,11 +296,11 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 	if (rc < 0)
 		return rc;
 	*s = args.end;
-	if (is(word, n, "Replicate") && args.n == 0)
+	if (is_word(word, n, "Replicate") && args.n == 0)
 		return 0;
-	if (is(word, n, "Shard") || is(word, n, "_StridedShard"))
+	if (is_word(word, n, "Shard") || is_word(word, n, "_StridedShard"))
 		return torch_shard(ps, &args, word[0] == '_', &p);
-	if (is(word, n, "Partial"))
+	if (is_word(word, n, "Partial"))
 		return bad(
 			ps,
 			"Partial is a sum not yet taken; no rank holds a part of the tensor");
@@ -419,8 +419,8 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 }
 
 /* "0-3" or "-1" at *@s, inside mesh dimension @dim. */
-static int range(struct layout_parse *ps, const char **s, const char *end, uint32_t dim,
-		 struct place_range *out)
+static int take_range(struct layout_parse *ps, const char **s, const char *end, uint32_t dim,
+		      struct place_range *out)
 {
 	int64_t size = ps->l->mesh.size[dim], lo, hi;
 	const char *start = *s;
@@ -443,8 +443,8 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 }
 
 /* "pp=0|3-4" at *@s into @to. */
-static int ranges(struct layout_parse *ps, const char **s, const char *end,
-		  struct place_range *to, size_t *n)
+static int take_ranges(struct layout_parse *ps, const char **s, const char *end,
+		       struct place_range *to, size_t *n)
 {
 	size_t w = dcp_layout_word(*s, end);
 	uint32_t dim;
@@ -463,7 +463,7 @@ static int ranges(struct layout_parse *ps, const char **s, const char *end,
 		if (*n == MAX_RANGES)
 			return dcp_layout_bad(ps, -E2BIG, "only: more than %d ranges",
 					      MAX_RANGES);
-		rc = range(ps, s, end, dim, &to[(*n)++]);
+		rc = take_range(ps, s, end, dim, &to[(*n)++]);
 		if (rc < 0)
 			return rc;
 		*s = dcp_layout_blanks(*s, end);
@@ -484,7 +484,7 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 		int rc;
 
 		s = dcp_layout_blanks(s, end);
-		rc = ranges(ps, &s, end, found, &p.nrange);
+		rc = take_ranges(ps, &s, end, found, &p.nrange);
 		if (rc < 0)
 			return rc;
 		if (s >= end)

@@ -182,7 +182,7 @@ static int one_argument(struct reading *r, const struct kind *k, const struct la
 	return bad_place(r, "one number too many");
 }
 
-static int consistent(struct reading *r, const struct kind *k)
+static int check_place(struct reading *r, const struct kind *k)
 {
 	const struct place *p = &r->p;
 
@@ -201,7 +201,7 @@ static int consistent(struct reading *r, const struct kind *k)
 	return 0;
 }
 
-static int cutting(struct reading *r, const struct kind *k, const char *s, const char *end)
+static int take_cutting(struct reading *r, const struct kind *k, const char *s, const char *end)
 {
 	struct dcp_layout_args args;
 	int rc = dcp_layout_args(r->ps, s, end, &args);
@@ -210,7 +210,7 @@ static int cutting(struct reading *r, const struct kind *k, const char *s, const
 	for (size_t i = 0; rc == 0 && i < args.n; i++)
 		rc = one_argument(r, k, &args.arg[i]);
 	if (rc == 0)
-		rc = consistent(r, k);
+		rc = check_place(r, k);
 	if (rc == 0)
 		rc = mesh_dim(r, args.end, end);
 	if (rc < 0)
@@ -226,7 +226,7 @@ static int cutting(struct reading *r, const struct kind *k, const char *s, const
 }
 
 /* "replicate", "replicate@dp": nothing but a check of the name. */
-static int replicate(struct reading *r, const char *s, const char *end)
+static int take_replicate(struct reading *r, const char *s, const char *end)
 {
 	struct dcp_layout_args args;
 	int rc = dcp_layout_args(r->ps, s, end, &args);
@@ -238,7 +238,7 @@ static int replicate(struct reading *r, const char *s, const char *end)
 	return mesh_dim(r, args.end, end);
 }
 
-static int drop(struct reading *r, const char *s, const char *end)
+static int take_drop(struct reading *r, const char *s, const char *end)
 {
 	struct dcp_layout *l = r->ps->l;
 
@@ -259,14 +259,14 @@ int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
 		return dcp_layout_list(ps, text, n);
 	memcpy(word, text, DCP_MIN(w, sizeof(word) - 1));
 	if (strcmp(word, "replicate") == 0)
-		return replicate(&r, s, end);
+		return take_replicate(&r, s, end);
 	if (strcmp(word, "drop") == 0)
-		return drop(&r, s, end);
+		return take_drop(&r, s, end);
 	if (strcmp(word, "only") == 0)
 		return dcp_layout_only(ps, text, n);
 	for (size_t i = 0; i < DCP_LEN(kinds); i++)
 		if (strcmp(kinds[i].word, word) == 0)
-			return cutting(&r, &kinds[i], s, end);
+			return take_cutting(&r, &kinds[i], s, end);
 	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
 	return bad(ps, "%.*s is not a placement%s", r.n, text, near);
 }

@@ -21,7 +21,8 @@
 enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };
 
 /* The dimension as numpy counts it: an element of F4 holds two numbers. */
-static uint64_t dim(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint32_t i)
+static uint64_t count_numbers(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape,
+			      uint32_t i)
 {
 	return i + 1 == ndim ? dcp_dtype_info(dtype)->values * shape[i] : shape[i];
 }
@@ -33,12 +34,13 @@ static void add_dict(struct dcp_buf *out, const char *descr, enum dcp_dtype dtyp
 
 	dcp_buf_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
 	for (uint32_t i = 0; i < ndim; i++)
-		dcp_buf_printf(out, "%s%" PRIu64, i ? ", " : "", dim(dtype, ndim, shape, i));
+		dcp_buf_printf(out, "%s%" PRIu64, i ? ", " : "",
+			       count_numbers(dtype, ndim, shape, i));
 	dcp_buf_str(out, ndim == 1 ? ",), }" : "), }");
 	if (ndim)
 		dcp_buf_printf(out, "%*s",
 			       GROWTH - snprintf(digits, sizeof(digits), "%" PRIu64,
-						 dim(dtype, ndim, shape, 0)),
+						 count_numbers(dtype, ndim, shape, 0)),
 			       "");
 }
 
@@ -58,14 +60,14 @@ static size_t dict_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *sha
 		   strlen(dcp_dtype_info(dtype)->npy);
 
 	for (uint32_t i = 0; i < ndim; i++)
-		n += (i ? 2 : 0) + digits_of(dim(dtype, ndim, shape, i));
+		n += (i ? 2 : 0) + digits_of(count_numbers(dtype, ndim, shape, i));
 	if (ndim)
-		n += (ndim == 1) + GROWTH - digits_of(dim(dtype, ndim, shape, 0));
+		n += (ndim == 1) + GROWTH - digits_of(count_numbers(dtype, ndim, shape, 0));
 	return n;
 }
 
 /* Bytes between the length field and the data for a dict of that length. */
-static size_t padded(size_t dict, size_t width)
+static size_t pad_dict(size_t dict, size_t width)
 {
 	return (dict + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
 }
@@ -81,9 +83,9 @@ size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *
 		n = dict_size(dtype, 1, one_byte);
 	else
 		n = dict_size(dtype, ndim, shape);
-	if (padded(n, width) > UINT16_MAX)
+	if (pad_dict(n, width) > UINT16_MAX)
 		width = 4;
-	return MAGIC + width + padded(n, width);
+	return MAGIC + width + pad_dict(n, width);
 }
 
 static int add_header(struct dcp_buf *out, const char *descr, enum dcp_dtype dtype,
@@ -103,10 +105,10 @@ static int add_header(struct dcp_buf *out, const char *descr, enum dcp_dtype dty
 	add_dict(&dict, descr, dtype, ndim, shape);
 	if (dcp_buf_error(&dict))
 		return -ENOMEM;
-	n = padded(dict.n, width);
+	n = pad_dict(dict.n, width);
 	if (n > UINT16_MAX) {
 		width = 4;
-		n = padded(dict.n, width);
+		n = pad_dict(dict.n, width);
 	}
 	if (n > UINT32_MAX)
 		return -ENOTSUP;
@@ -145,37 +147,37 @@ struct cursor {
 	bool bad;
 };
 
-static void blanks(struct cursor *c)
+static void skip_blanks(struct cursor *c)
 {
 	while (c->p < c->end && *c->p && strchr(" \t\r\n", *c->p))
 		c->p++;
 }
 
 /* Take @what, if it comes next. */
-static bool take(struct cursor *c, const char *what)
+static bool take_text(struct cursor *c, const char *what)
 {
 	size_t n = strlen(what);
 
-	blanks(c);
+	skip_blanks(c);
 	if ((size_t)(c->end - c->p) < n || memcmp(c->p, what, n) != 0)
 		return false;
 	c->p += n;
 	return true;
 }
 
-static void expect(struct cursor *c, const char *what)
+static void expect_text(struct cursor *c, const char *what)
 {
-	if (!c->bad && !take(c, what))
+	if (!c->bad && !take_text(c, what))
 		c->bad = true;
 }
 
 /* A string without escapes: the bytes between its quotes. */
-static const char *string(struct cursor *c, size_t *n)
+static const char *take_string(struct cursor *c, size_t *n)
 {
 	const char *start;
 	char quote;
 
-	blanks(c);
+	skip_blanks(c);
 	quote = c->p < c->end ? *c->p : 0;
 	start = ++c->p;
 	while (c->p < c->end && *c->p != quote && *c->p != '\\')
@@ -190,11 +192,11 @@ static const char *string(struct cursor *c, size_t *n)
 }
 
 /* Python 2 wrote some numbers as 3L. */
-static uint64_t number(struct cursor *c)
+static uint64_t take_number(struct cursor *c)
 {
 	uint64_t v = 0;
 
-	blanks(c);
+	skip_blanks(c);
 	if (!dcp_take_number(&c->p, c->end, DCP_ANY_DIGITS, &v))
 		c->bad = true;
 	if (c->p < c->end && *c->p == 'L')
@@ -209,11 +211,11 @@ static void skip_list(struct cursor *c)
 	size_t deep = 0, n;
 
 	do {
-		blanks(c);
+		skip_blanks(c);
 		if (c->p == c->end || !*c->p)
 			c->bad = true;
 		else if (*c->p == '\'' || *c->p == '"')
-			string(c, &n);
+			take_string(c, &n);
 		else if (strchr("[(", *c->p) && deep < MAX_DEEP)
 			open[deep++] = *c->p++ == '[' ? ']' : ')';
 		else if (strchr("[()]", *c->p))
@@ -229,7 +231,7 @@ static void skip_list(struct cursor *c)
 static bool other_size(const char *code, size_t n, uint32_t *size)
 {
 	struct cursor c = { code + 1, code + n, false };
-	uint64_t v = number(&c);
+	uint64_t v = take_number(&c);
 
 	if (c.bad || v == 0 || v > UINT32_MAX / 4 || !strchr("iufcbSaUVmM", *code))
 		return false;
@@ -243,13 +245,13 @@ static void take_descr(struct cursor *c, struct dcp_npy *a)
 	size_t n = 0;
 	bool big;
 
-	blanks(c);
+	skip_blanks(c);
 	if (c->p < c->end && *c->p == '[') {
 		a->kind = DCP_NPY_RECORDS;
 		skip_list(c);
 		return;
 	}
-	text = string(c, &n);
+	text = take_string(c, &n);
 	big = n > 0 && *text == '>';
 	code = text + (n > 0 && strchr("<>|=", *text));
 	n -= (size_t)(code - text);
@@ -275,15 +277,15 @@ static void take_descr(struct cursor *c, struct dcp_npy *a)
 
 static void take_shape(struct cursor *c, struct dcp_npy *a)
 {
-	expect(c, "(");
-	while (!c->bad && !take(c, ")")) {
+	expect_text(c, "(");
+	while (!c->bad && !take_text(c, ")")) {
 		if (a->ndim == DCP_MAX_NDIM) {
 			c->bad = true;
 			return;
 		}
-		a->shape[a->ndim++] = number(c);
-		if (!take(c, ",")) {
-			expect(c, ")");
+		a->shape[a->ndim++] = take_number(c);
+		if (!take_text(c, ",")) {
+			expect_text(c, ")");
 			return;
 		}
 	}
@@ -291,9 +293,9 @@ static void take_shape(struct cursor *c, struct dcp_npy *a)
 
 static bool take_order(struct cursor *c)
 {
-	if (take(c, "True"))
+	if (take_text(c, "True"))
 		return true;
-	expect(c, "False");
+	expect_text(c, "False");
 	return false;
 }
 
@@ -303,16 +305,16 @@ static bool take_dict(struct cursor *c, struct dcp_npy *a, bool *fortran)
 	static const char *const names[] = { "descr", "fortran_order", "shape" };
 	unsigned seen = 0;
 
-	expect(c, "{");
-	while (!c->bad && !take(c, "}")) {
+	expect_text(c, "{");
+	while (!c->bad && !take_text(c, "}")) {
 		size_t n = 0;
-		const char *name = string(c, &n);
+		const char *name = take_string(c, &n);
 		unsigned k = 0;
 
 		while (k < DCP_LEN(names) &&
 		       (n != strlen(names[k]) || memcmp(name, names[k], n) != 0))
 			k++;
-		expect(c, ":");
+		expect_text(c, ":");
 		if (c->bad || k == DCP_LEN(names) || seen >> k & 1)
 			return false;
 		seen |= 1u << k;
@@ -322,12 +324,12 @@ static bool take_dict(struct cursor *c, struct dcp_npy *a, bool *fortran)
 			*fortran = take_order(c);
 		else
 			take_shape(c, a);
-		if (!take(c, ",")) {
-			expect(c, "}");
+		if (!take_text(c, ",")) {
+			expect_text(c, "}");
 			break;
 		}
 	}
-	blanks(c);
+	skip_blanks(c);
 	return !c->bad && c->p == c->end && seen == 7;
 }
 

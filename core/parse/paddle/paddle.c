@@ -28,7 +28,7 @@ struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_
 }
 
 /* The bytes that come next, as far as the message goes. */
-static int peek(const struct dcp_pb *pb, uint8_t head[HEAD], struct dcp_cur *c)
+static int peek_head(const struct dcp_pb *pb, uint8_t head[HEAD], struct dcp_cur *c)
 {
 	size_t n = (size_t)DCP_MIN(pb->end - pb->at, HEAD);
 
@@ -36,7 +36,7 @@ static int peek(const struct dcp_pb *pb, uint8_t head[HEAD], struct dcp_cur *c)
 	return dcp_source_read(pb->src, pb->at, head, n);
 }
 
-static int cut(const struct dcp_pb *pb, struct dcp_err *err)
+static int fail_cut(const struct dcp_pb *pb, struct dcp_err *err)
 {
 	return dcp_fail_at(err, -EBADMSG, pb->at, "protobuf message ends inside a field");
 }
@@ -50,7 +50,7 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err)
 
 	if (pb->at == pb->end)
 		return 0;
-	rc = peek(pb, head, &c);
+	rc = peek_head(pb, head, &c);
 	if (rc < 0)
 		return dcp_fail_at(err, rc, pb->at, "cannot read a protobuf message");
 	*f = (struct dcp_pb_field){ 0 };
@@ -76,14 +76,14 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err)
 				   (unsigned)(tag & 7));
 	}
 	if (!dcp_cur_ok(&c))
-		return cut(pb, err);
+		return fail_cut(pb, err);
 	f->off = pb->at + (uint64_t)(c.p - head);
 	if (f->wire == DCP_PB_LEN) {
 		f->n = f->value;
 		f->value = 0;
 	}
 	if (!dcp_range_ok(f->off, f->n, pb->end))
-		return cut(pb, err);
+		return fail_cut(pb, err);
 	pb->at = f->off + f->n;
 	return 1;
 }
@@ -96,12 +96,12 @@ int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err)
 
 	if (pb->at == pb->end)
 		return 0;
-	rc = peek(pb, head, &c);
+	rc = peek_head(pb, head, &c);
 	if (rc < 0)
 		return dcp_fail_at(err, rc, pb->at, "cannot read a protobuf message");
 	*value = dcp_cur_varint(&c);
 	if (!dcp_cur_ok(&c))
-		return cut(pb, err);
+		return fail_cut(pb, err);
 	pb->at += (uint64_t)(c.p - head);
 	return 1;
 }
@@ -366,8 +366,8 @@ static int no_memory(struct reading *r)
 			MEMORY >> 20);
 }
 
-static int add(struct reading *r, const char *name, size_t n, const int64_t *dims,
-	       uint32_t ndim)
+static int keep_var(struct reading *r, const char *name, size_t n, const int64_t *dims,
+		    uint32_t ndim)
 {
 	struct dcp_paddle_var v = { .ndim = ndim };
 	int64_t *copy;
@@ -442,8 +442,8 @@ static int add_var(struct reading *r, const struct dcp_source *src, const struct
 	if (memchr(name, '\0', (size_t)v->name.n))
 		return dcp_fail_at(r->err, -EBADMSG, v->name.off,
 				   "a variable's name holds a NUL");
-	return add(r, name, (size_t)v->name.n, v->has_desc ? v->desc.dims : NULL,
-		   v->has_desc ? v->desc.ndim : 0);
+	return keep_var(r, name, (size_t)v->name.n, v->has_desc ? v->desc.dims : NULL,
+			v->has_desc ? v->desc.ndim : 0);
 }
 
 static int read_var(struct reading *r, struct dcp_pb pb)
@@ -523,7 +523,7 @@ static int read_op(struct reading *r, const struct dcp_json *op)
 	if (!name || !*name)
 		return dcp_fail(r->err, -EBADMSG, "a parameter of the program has no name");
 	ndim = pir_dims(op, dims, &known);
-	return add(r, name, strlen(name), known ? dims : NULL, ndim);
+	return keep_var(r, name, strlen(name), known ? dims : NULL, ndim);
 }
 
 static int read_ops(struct reading *r, const struct dcp_json *root)
@@ -562,7 +562,7 @@ static int read_pir(struct reading *r, const struct dcp_source *src)
 /* ---- both ---- */
 
 /* A block inside another one may declare a variable again. */
-static int sort(struct reading *r)
+static int sort_vars(struct reading *r)
 {
 	const struct dcp_paddle_var *v;
 	struct dcp_paddle_program *p = r->p;
@@ -598,7 +598,7 @@ int dcp_paddle_program_read(const struct dcp_source *src, struct dcp_paddle_prog
 	else
 		rc = first == '{' ? read_pir(&r, src) : read_pdmodel(&r, src);
 	if (rc == 0)
-		rc = sort(&r);
+		rc = sort_vars(&r);
 	dcp_buf_finish(&r.vars);
 	if (rc < 0) {
 		dcp_arena_finish(&p.arena);

@@ -12,8 +12,8 @@
 #include "core/origin/source.h"
 
 /* Replace the top @n values by the node. */
-static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
-		   struct dcp_pnode *node)
+static int replace_top(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
+		       struct dcp_pnode *node)
 {
 	if (DCP_UNLIKELY(!node))
 		return dcp_pkl_no_memory(vm);
@@ -31,7 +31,7 @@ static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
 
 int dcp_pkl_build_tuple(struct dcp_pkl_vm *vm, size_t n)
 {
-	return replace(vm, n, DCP_PV_TUPLE, dcp_pkl_tuple(vm->mem, vm->sp - n, n));
+	return replace_top(vm, n, DCP_PV_TUPLE, dcp_pkl_tuple(vm->mem, vm->sp - n, n));
 }
 
 int dcp_pkl_build_container(struct dcp_pkl_vm *vm, enum dcp_pv_type type, size_t n)
@@ -40,7 +40,7 @@ int dcp_pkl_build_container(struct dcp_pkl_vm *vm, enum dcp_pv_type type, size_t
 
 	if (node && n && !dcp_pkl_extend(vm->mem, node, vm->sp - n, n))
 		node = NULL;
-	return replace(vm, n, type, node);
+	return replace_top(vm, n, type, node);
 }
 
 int dcp_pkl_build_persid(struct dcp_pkl_vm *vm)
@@ -64,9 +64,9 @@ int dcp_pkl_build_global(struct dcp_pkl_vm *vm)
 	if (memchr(module.node->data, '\0', module.node->n) ||
 	    memchr(name.node->data, '\0', name.node->n))
 		return dcp_pkl_fail(vm, -EBADMSG, "has a name with a NUL in it");
-	r = replace(vm, 2, DCP_PV_GLOBAL,
-		    dcp_pkl_global(vm->mem, module.node->data, module.node->n, name.node->data,
-				   name.node->n));
+	r = replace_top(vm, 2, DCP_PV_GLOBAL,
+			dcp_pkl_global(vm->mem, module.node->data, module.node->n,
+				       name.node->data, name.node->n));
 	dcp_pkl_drop(vm->mem, module);
 	dcp_pkl_drop(vm->mem, name);
 	return r;
@@ -74,7 +74,7 @@ int dcp_pkl_build_global(struct dcp_pkl_vm *vm)
 
 /* May @v be called? Globals are classes and functions by name. A call or a persistent id may stand
  * for a callable. */
-static bool callable(struct dcp_pv v)
+static bool is_callable(struct dcp_pv v)
 {
 	return v.type == DCP_PV_GLOBAL || v.type == DCP_PV_OBJECT || v.type == DCP_PV_PERSID;
 }
@@ -85,12 +85,12 @@ int dcp_pkl_build_call(struct dcp_pkl_vm *vm, bool called)
 	struct dcp_pnode *made;
 	int r;
 
-	if (DCP_UNLIKELY(!callable(top[0])))
+	if (DCP_UNLIKELY(!is_callable(top[0])))
 		return dcp_pkl_wrong_type(vm, top[0], "something to call");
 	if (DCP_UNLIKELY(top[1].type != DCP_PV_TUPLE))
 		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
-	r = replace(vm, 2, DCP_PV_OBJECT,
-		    dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
+	r = replace_top(vm, 2, DCP_PV_OBJECT,
+			dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
 	if (DCP_LIKELY(r < 0 ||
 		       !dcp_pkl_has_pairs(vm->mem, vm->sp[-1], dcp_pkl_off(&vm->w, vm->p))))
 		return r;
@@ -104,18 +104,18 @@ int dcp_pkl_build_newobj_ex(struct dcp_pkl_vm *vm)
 {
 	struct dcp_pv *top = vm->sp - 3;
 
-	if (!callable(top[0]))
+	if (!is_callable(top[0]))
 		return dcp_pkl_wrong_type(vm, top[0], "a class");
 	if (top[1].type != DCP_PV_TUPLE)
 		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
 	if (top[2].type != DCP_PV_DICT)
 		return dcp_pkl_wrong_type(vm, top[2], "a dict of arguments");
-	return replace(vm, 3, DCP_PV_OBJECT,
-		       dcp_pkl_object(vm->mem, top[0], top[1], top[2], false));
+	return replace_top(vm, 3, DCP_PV_OBJECT,
+			   dcp_pkl_object(vm->mem, top[0], top[1], top[2], false));
 }
 
 /* Raise the depth of @node to one more than the depth @part of a part that it got. */
-static int deepen(struct dcp_pkl_vm *vm, struct dcp_pnode *node, uint32_t part)
+static int deepen_node(struct dcp_pkl_vm *vm, struct dcp_pnode *node, uint32_t part)
 {
 	node->depth = DCP_MAX(node->depth, part + 1);
 	return DCP_UNLIKELY(node->depth > DCP_PICKLE_MAX_DEPTH) ? dcp_pkl_too_deep(vm) : 0;
@@ -135,12 +135,12 @@ int dcp_pkl_build_state(struct dcp_pkl_vm *vm)
 	obj->state = state;
 	obj->built = true;
 	vm->sp--;
-	return deepen(vm, target.node, dcp_pkl_depth(state));
+	return deepen_node(vm, target.node, dcp_pkl_depth(state));
 }
 
 /* ---- items ---- */
 
-static int extend(struct dcp_pkl_vm *vm, struct dcp_pnode *c, size_t n)
+static int extend_node(struct dcp_pkl_vm *vm, struct dcp_pnode *c, size_t n)
 {
 	if (DCP_UNLIKELY(!dcp_pkl_extend(vm->mem, c, vm->sp - n, n)))
 		return dcp_pkl_no_memory(vm);
@@ -166,8 +166,8 @@ static int extend_object(struct dcp_pkl_vm *vm, struct dcp_pnode *node, enum dcp
 			return dcp_pkl_no_memory(vm);
 		*part = dcp_pkl_node(type, c);
 	}
-	r = extend(vm, part->node, n);
-	return r < 0 ? r : deepen(vm, node, part->node->depth);
+	r = extend_node(vm, part->node, n);
+	return r < 0 ? r : deepen_node(vm, node, part->node->depth);
 }
 
 int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n)
@@ -175,18 +175,18 @@ int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n)
 	struct dcp_pv target = vm->sp[-(ptrdiff_t)n - 1];
 
 	if (target.type == DCP_PV_LIST)
-		return extend(vm, target.node, n);
+		return extend_node(vm, target.node, n);
 	if (target.type == DCP_PV_OBJECT)
 		return extend_object(vm, target.node, DCP_PV_LIST, n);
 	return dcp_pkl_wrong_type(vm, target, "a list to append to");
 }
 
-static int additems(struct dcp_pkl_vm *vm, size_t n)
+static int add_items(struct dcp_pkl_vm *vm, size_t n)
 {
 	struct dcp_pv target = vm->sp[-(ptrdiff_t)n - 1];
 
 	if (target.type == DCP_PV_SET)
-		return extend(vm, target.node, n);
+		return extend_node(vm, target.node, n);
 	if (target.type == DCP_PV_OBJECT)
 		return extend_object(vm, target.node, DCP_PV_LIST, n);
 	return dcp_pkl_wrong_type(vm, target, "a set to add to");
@@ -217,7 +217,7 @@ int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n)
 	if (target->type == DCP_PV_DICT) {
 		int r = vm->hook && n ? ask_hook(vm, target, n) : 0;
 
-		return r ? DCP_MIN(r, 0) : extend(vm, target->node, n);
+		return r ? DCP_MIN(r, 0) : extend_node(vm, target->node, n);
 	}
 	if (target->type == DCP_PV_OBJECT)
 		return extend_object(vm, target->node, DCP_PV_DICT, n);
@@ -311,7 +311,7 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 	}
 	if (op == PICKLE_SETITEMS)
 		return dcp_pkl_build_setitems(vm, n);
-	return op == PICKLE_APPENDS ? dcp_pkl_build_append(vm, n) : additems(vm, n);
+	return op == PICKLE_APPENDS ? dcp_pkl_build_append(vm, n) : add_items(vm, n);
 }
 
 /*

@@ -42,14 +42,14 @@ struct walk {
 	uint8_t window[WINDOW];
 };
 
-static int fail(struct walk *w, const char *why)
+static int fail_walk(struct walk *w, const char *why)
 {
 	return dcp_fail_at(w->err, -EBADMSG, w->at, "pickle at byte %llu: %s",
 			   (unsigned long long)w->at, why);
 }
 
 /* Show @n bytes, at most MAX_LINE, at the offset. Fewer at the end of the source: see @got. */
-static int look(struct walk *w, size_t n, const uint8_t **p, size_t *got)
+static int look_ahead(struct walk *w, size_t n, const uint8_t **p, size_t *got)
 {
 	uint64_t left = w->off < w->src->size ? w->src->size - w->off : 0;
 	int rc = 0;
@@ -67,13 +67,13 @@ static int look(struct walk *w, size_t n, const uint8_t **p, size_t *got)
 	return rc;
 }
 
-static int take(struct walk *w, size_t n, const uint8_t **p)
+static int take_bytes(struct walk *w, size_t n, const uint8_t **p)
 {
 	size_t got;
-	int rc = look(w, n, p, &got);
+	int rc = look_ahead(w, n, p, &got);
 
 	if (rc == 0 && got < n)
-		return fail(w, "it ends inside an opcode");
+		return fail_walk(w, "it ends inside an opcode");
 	w->off += n;
 	return rc;
 }
@@ -83,28 +83,28 @@ static int take_line(struct walk *w, const char **p, size_t *n)
 {
 	const uint8_t *from, *end;
 	size_t got;
-	int rc = look(w, MAX_LINE, &from, &got);
+	int rc = look_ahead(w, MAX_LINE, &from, &got);
 
 	if (rc < 0)
 		return rc;
 	end = memchr(from, '\n', got);
 	if (!end)
-		return fail(w, "it ends inside a line, or the line is very long");
+		return fail_walk(w, "it ends inside a line, or the line is very long");
 	*p = (const char *)from;
 	*n = (size_t)(end - from);
 	w->off += *n + 1;
 	return 0;
 }
 
-static int push(struct walk *w, uint32_t what)
+static int push_kind(struct walk *w, uint32_t what)
 {
 	if (DCP_NITEMS(w->stack, uint32_t) >= DCP_GLOBALS_MAX_STACK)
-		return fail(w, "its stack is very high");
+		return fail_walk(w, "its stack is very high");
 	dcp_buf_add(&w->stack, &what, sizeof(what));
 	return dcp_buf_error(&w->stack);
 }
 
-static uint32_t pop(struct walk *w)
+static uint32_t pop_kind(struct walk *w)
 {
 	size_t n = DCP_NITEMS(w->stack, uint32_t);
 
@@ -116,7 +116,7 @@ static uint32_t pop(struct walk *w)
 
 static void pop_mark(struct walk *w)
 {
-	while (w->stack.n && pop(w) != MARK)
+	while (w->stack.n && pop_kind(w) != MARK)
 		;
 }
 
@@ -128,9 +128,9 @@ static int push_text(struct walk *w, const void *p, size_t n)
 	size_t number = DCP_NITEMS(w->texts, const char *);
 
 	if (!text)
-		return push(w, OTHER);
+		return push_kind(w, OTHER);
 	dcp_buf_add(&w->texts, &text, sizeof(text));
-	return dcp_buf_error(&w->texts) < 0 ? -ENOMEM : push(w, TEXT + (uint32_t)number);
+	return dcp_buf_error(&w->texts) < 0 ? -ENOMEM : push_kind(w, TEXT + (uint32_t)number);
 }
 
 static const char *text_of(const struct walk *w, uint32_t what)
@@ -138,7 +138,7 @@ static const char *text_of(const struct walk *w, uint32_t what)
 	return what >= TEXT ? DCP_ITEMS(w->texts, const char *)[what - TEXT] : NULL;
 }
 
-static int put(struct walk *w, uint64_t i)
+static int put_top(struct walk *w, uint64_t i)
 {
 	size_t n = DCP_NITEMS(w->stack, uint32_t);
 	uint32_t *to, top = n ? DCP_ITEMS(w->stack, uint32_t)[n - 1] : OTHER;
@@ -153,7 +153,7 @@ static int put(struct walk *w, uint64_t i)
 	return 0;
 }
 
-static int report(struct walk *w, const char *module, const char *name)
+static int report_global(struct walk *w, const char *module, const char *name)
 {
 	return w->fn(w->ctx, module && name ? module : NULL, module && name ? name : NULL,
 		     w->at);
@@ -166,20 +166,20 @@ static int report(struct walk *w, const char *module, const char *name)
 static int put_at(struct walk *w, uint64_t i)
 {
 	w->numbered = true;
-	return w->memoized ? report(w, NULL, NULL) : put(w, i);
+	return w->memoized ? report_global(w, NULL, NULL) : put_top(w, i);
 }
 
-static int memoize(struct walk *w)
+static int memoize_top(struct walk *w)
 {
 	uint32_t i = w->memoized++;
 
-	return w->numbered ? report(w, NULL, NULL) : put(w, i);
+	return w->numbered ? report_global(w, NULL, NULL) : put_top(w, i);
 }
 
-static int get(struct walk *w, uint64_t i)
+static int get_memo(struct walk *w, uint64_t i)
 {
-	return push(w, i < DCP_NITEMS(w->memo, uint32_t) ? DCP_ITEMS(w->memo, uint32_t)[i]
-							 : OTHER);
+	return push_kind(w, i < DCP_NITEMS(w->memo, uint32_t) ? DCP_ITEMS(w->memo, uint32_t)[i]
+							      : OTHER);
 }
 
 /* ---- opcodes ---- */
@@ -193,18 +193,18 @@ static int step_payload(struct walk *w, uint8_t op, unsigned arg)
 	const size_t head = arg == PICKLE_ARG_LEN1 ? 1 : arg == PICKLE_ARG_LEN8 ? 8 : 4;
 	const uint8_t *p;
 	uint64_t n;
-	int rc = take(w, head, &p);
+	int rc = take_bytes(w, head, &p);
 
 	if (rc < 0)
 		return rc;
 	n = head == 1 ? p[0] : head == 4 ? dcp_load_le32(p) : dcp_load_le64(p);
 	if (w->off > w->src->size || n > w->src->size - w->off)
-		return fail(w, "bytes are longer than the file");
+		return fail_walk(w, "bytes are longer than the file");
 	if (!is_text || n > DCP_GLOBALS_MAX_NAME) {
 		w->off += n;
-		return push(w, OTHER);
+		return push_kind(w, OTHER);
 	}
-	rc = take(w, (size_t)n, &p);
+	rc = take_bytes(w, (size_t)n, &p);
 	return rc < 0 ? rc : push_text(w, p, (size_t)n);
 }
 
@@ -230,8 +230,8 @@ static int step_line(struct walk *w, uint8_t op)
 		name[known ? n : 0] = '\0';
 		if (op == PICKLE_INST)
 			pop_mark(w);
-		rc = report(w, known ? module : NULL, name);
-		return rc ? rc : push(w, OTHER);
+		rc = report_global(w, known ? module : NULL, name);
+		return rc ? rc : push_kind(w, OTHER);
 	}
 	if (op == PICKLE_PUT || op == PICKLE_GET) {
 		uint64_t i = 0;
@@ -241,12 +241,12 @@ static int step_line(struct walk *w, uint8_t op)
 			if (i < DCP_GLOBALS_MAX_MEMO)
 				i = i * 10 + (uint64_t)(p[k] - '0');
 		/* Python takes " 1", "+1" and "1_0", too. */
-		rc = k == 0 || k < n ? report(w, NULL, NULL) : 0;
-		return rc ? rc : op == PICKLE_PUT ? put_at(w, i) : get(w, i);
+		rc = k == 0 || k < n ? report_global(w, NULL, NULL) : 0;
+		return rc ? rc : op == PICKLE_PUT ? put_at(w, i) : get_memo(w, i);
 	}
 	if (op == PICKLE_STRING && n >= 2) /* with its quotes */
 		return push_text(w, p + 1, n - 2);
-	return op == PICKLE_UNICODE ? push_text(w, p, n) : push(w, OTHER);
+	return op == PICKLE_UNICODE ? push_text(w, p, n) : push_kind(w, OTHER);
 }
 
 /* Step over an opcode without an argument: the number of values that it takes from the stack, or
@@ -258,20 +258,20 @@ static int step_stack(struct walk *w, uint8_t op)
 
 	switch (op) {
 	case PICKLE_MARK:
-		return push(w, MARK);
+		return push_kind(w, MARK);
 	case PICKLE_MEMOIZE:
-		return memoize(w);
+		return memoize_top(w);
 	case PICKLE_DUP: {
-		uint32_t top = pop(w);
-		int rc = push(w, top);
+		uint32_t top = pop_kind(w);
+		int rc = push_kind(w, top);
 
-		return rc ? rc : push(w, top);
+		return rc ? rc : push_kind(w, top);
 	}
 	case PICKLE_STACK_GLOBAL: {
-		const char *name = text_of(w, pop(w)), *module = text_of(w, pop(w));
-		int rc = report(w, module, name);
+		const char *name = text_of(w, pop_kind(w)), *module = text_of(w, pop_kind(w));
+		int rc = report_global(w, module, name);
 
-		return rc ? rc : push(w, OTHER);
+		return rc ? rc : push_kind(w, OTHER);
 	}
 	case PICKLE_POP:
 		takes = 1;
@@ -321,30 +321,30 @@ static int step_stack(struct walk *w, uint8_t op)
 	if (takes == TO_MARK)
 		pop_mark(w);
 	for (int i = 0; i < takes; i++)
-		pop(w);
-	return gives ? push(w, OTHER) : 0;
+		pop_kind(w);
+	return gives ? push_kind(w, OTHER) : 0;
 }
 
 static int step_refused(struct walk *w, uint8_t op)
 {
 	size_t n = op == PICKLE_EXT1 ? 1 : op == PICKLE_EXT2 ? 2 : op == PICKLE_EXT4 ? 4 : 0;
 	const uint8_t *p;
-	int rc = take(w, n, &p);
+	int rc = take_bytes(w, n, &p);
 
 	if (rc == 0 && n)
-		rc = report(w, NULL, NULL);
+		rc = report_global(w, NULL, NULL);
 	return rc ? rc : step_stack(w, op);
 }
 
 /* Step over one opcode. 1: it was the last one. */
-static int step(struct walk *w)
+static int step_op(struct walk *w)
 {
 	const uint8_t *p;
 	uint8_t op;
 	int rc;
 
 	w->at = w->off;
-	rc = take(w, 1, &p);
+	rc = take_bytes(w, 1, &p);
 	if (rc < 0)
 		return rc;
 	op = *p;
@@ -356,29 +356,29 @@ static int step(struct walk *w)
 	case PICKLE_ARG_REFUSED:
 		return step_refused(w, op);
 	case PICKLE_ARG_PROTO:
-		return take(w, 1, &p);
+		return take_bytes(w, 1, &p);
 	case PICKLE_ARG_FRAME:
-		return take(w, 8, &p);
+		return take_bytes(w, 8, &p);
 	case PICKLE_ARG_1:
 	case PICKLE_ARG_GET1:
-		rc = take(w, 1, &p);
+		rc = take_bytes(w, 1, &p);
 		if (rc < 0)
 			return rc;
 		return op == PICKLE_BINPUT   ? put_at(w, *p)
-		       : op == PICKLE_BINGET ? get(w, *p)
-					     : push(w, OTHER);
+		       : op == PICKLE_BINGET ? get_memo(w, *p)
+					     : push_kind(w, OTHER);
 	case PICKLE_ARG_4:
 	case PICKLE_ARG_GET4:
-		rc = take(w, 4, &p);
+		rc = take_bytes(w, 4, &p);
 		if (rc < 0)
 			return rc;
 		return op == PICKLE_LONG_BINPUT   ? put_at(w, dcp_load_le32(p))
-		       : op == PICKLE_LONG_BINGET ? get(w, dcp_load_le32(p))
-						  : push(w, OTHER);
+		       : op == PICKLE_LONG_BINGET ? get_memo(w, dcp_load_le32(p))
+						  : push_kind(w, OTHER);
 	case PICKLE_ARG_2:
 	case PICKLE_ARG_8:
-		rc = take(w, dcp_pkl_arg[op] == PICKLE_ARG_2 ? 2 : 8, &p);
-		return rc < 0 ? rc : push(w, OTHER);
+		rc = take_bytes(w, dcp_pkl_arg[op] == PICKLE_ARG_2 ? 2 : 8, &p);
+		return rc < 0 ? rc : push_kind(w, OTHER);
 	case PICKLE_ARG_LEN1:
 	case PICKLE_ARG_LEN4:
 	case PICKLE_ARG_LEN8:
@@ -390,7 +390,7 @@ static int step(struct walk *w)
 		return step_line(w, op);
 	case PICKLE_ARG_UNKNOWN:
 	default:
-		return fail(w, "an opcode is unknown");
+		return fail_walk(w, "an opcode is unknown");
 	}
 }
 
@@ -412,7 +412,7 @@ int dcp_globals(const struct dcp_source *src, uint64_t off, uint64_t *end, dcp_g
 	w->err = err;
 	w->arena = (struct dcp_arena)DCP_ARENA_INIT(MAX_TEXTS);
 	do
-		rc = step(w);
+		rc = step_op(w);
 	while (rc == 0);
 	*end = w->off;
 	dcp_buf_finish(&w->stack);

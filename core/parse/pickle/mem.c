@@ -60,7 +60,7 @@ void dcp_pkl_mem_finish(struct dcp_pkl_mem *m)
 }
 
 /* Count @n bytes against the limit; false, and over is set, if they exceed it. */
-static bool charge(struct dcp_pkl_mem *m, size_t n)
+static bool charge_bytes(struct dcp_pkl_mem *m, size_t n)
 {
 	m->over = n > m->limit - m->used;
 	if (!m->over)
@@ -68,7 +68,7 @@ static bool charge(struct dcp_pkl_mem *m, size_t n)
 	return !m->over;
 }
 
-static void uncharge(struct dcp_pkl_mem *m, size_t n)
+static void uncharge_bytes(struct dcp_pkl_mem *m, size_t n)
 {
 	m->used -= n;
 }
@@ -79,13 +79,13 @@ void *dcp_pkl_resize(struct dcp_pkl_mem *m, void *p, size_t old, size_t n)
 
 	if (n == 0) {
 		free(p);
-		uncharge(m, old);
+		uncharge_bytes(m, old);
 		return NULL;
 	}
-	if (!charge(m, n))
+	if (!charge_bytes(m, n))
 		return NULL;
 	q = realloc(p, n);
-	uncharge(m, q ? old : n);
+	uncharge_bytes(m, q ? old : n);
 	return q;
 }
 
@@ -93,13 +93,13 @@ static void *alloc_large(struct dcp_pkl_mem *m, size_t n)
 {
 	struct dcp_pkl_large *b;
 
-	if (n > m->limit || !charge(m, sizeof(*b) + n)) {
+	if (n > m->limit || !charge_bytes(m, sizeof(*b) + n)) {
 		m->over = true;
 		return NULL;
 	}
 	b = malloc(sizeof(*b) + n);
 	if (!b) {
-		uncharge(m, sizeof(*b) + n);
+		uncharge_bytes(m, sizeof(*b) + n);
 		return NULL;
 	}
 	*b = (struct dcp_pkl_large){ .next = m->large, .size = n };
@@ -125,7 +125,7 @@ void dcp_pkl_free_large(struct dcp_pkl_mem *m, void *p)
 		b->prev->next = b->next;
 	else
 		m->large = b->next;
-	uncharge(m, sizeof(*b) + b->size);
+	uncharge_bytes(m, sizeof(*b) + b->size);
 	free(b);
 }
 
@@ -134,13 +134,13 @@ static void *regrow_large(struct dcp_pkl_mem *m, void *p, size_t n)
 	struct dcp_pkl_large *b = large_of(p), *q;
 	size_t more = n - b->size;
 
-	if (n > m->limit || !charge(m, more)) {
+	if (n > m->limit || !charge_bytes(m, more)) {
 		m->over = true;
 		return NULL;
 	}
 	q = realloc(b, sizeof(*b) + n);
 	if (!q) {
-		uncharge(m, more);
+		uncharge_bytes(m, more);
 		return NULL;
 	}
 	q->size = n;
@@ -189,14 +189,14 @@ void *dcp_pkl_alloc_slow(struct dcp_pkl_mem *m, size_t n)
 	if (n > (size_t)SLAB_MAX)
 		return alloc_large(m, n);
 	n = (n + DCP_PKL_GRAIN - 1) & ~(size_t)(DCP_PKL_GRAIN - 1);
-	if (!charge(m, size)) {
+	if (!charge_bytes(m, size)) {
 		size = CHUNK_MIN;
-		if (!charge(m, size))
+		if (!charge_bytes(m, size))
 			return NULL;
 	}
 	c = malloc(sizeof(*c) + size);
 	if (!c) {
-		uncharge(m, size);
+		uncharge_bytes(m, size);
 		return NULL;
 	}
 	retire_chunk(m);
@@ -233,7 +233,7 @@ struct dying {
 _Static_assert((int)DCP_PV_PERSID < (int)DCP_PKL_GRAIN,
 	       "a type fits into the low bits of an address");
 
-static void defer(struct dying *d, struct dcp_pv v)
+static void defer_release(struct dying *d, struct dcp_pv v)
 {
 	memcpy(v.node, &d->head, sizeof(d->head));
 	d->head = (uintptr_t)v.node | v.type;
@@ -250,7 +250,7 @@ static void drop_items(struct dcp_pkl_mem *m, struct dying *d, const struct dcp_
 		if (items[i].type <= DCP_PV_BYTEARRAY)
 			dcp_pkl_dealloc(m, node, text_size(node));
 		else
-			defer(d, items[i]);
+			defer_release(d, items[i]);
 	}
 }
 

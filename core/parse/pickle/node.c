@@ -100,7 +100,7 @@ struct dcp_pnode *dcp_pkl_far_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t s
  * the tables must not keep anything large alive. The cap of a tuple, which has no other use, is set
  * if all its items are such values.
  */
-static bool sharable(struct dcp_pv v)
+static bool is_sharable(struct dcp_pv v)
 {
 	return !dcp_pkl_has_node(v) || v.type == DCP_PV_GLOBAL ||
 	       (v.type == DCP_PV_TUPLE && v.node->cap && v.node->depth < SHARED_DEPTH);
@@ -113,7 +113,7 @@ static bool hash_items(const struct dcp_pv *items, size_t n, uint64_t *hash)
 	if (n > SHARED_ITEMS)
 		return false;
 	for (size_t i = 0; i < n; i++) {
-		if (!sharable(items[i]))
+		if (!is_sharable(items[i]))
 			return false;
 		h = dcp_pkl_mix(h, (uint64_t)items[i].i + items[i].type);
 	}

@@ -16,7 +16,7 @@
 
 enum { DEFAULT_MEMORY = 192 << 20 };
 
-static int result(struct dcp_pkl_vm *vm, struct dcp_pv *root)
+static int take_result(struct dcp_pkl_vm *vm, struct dcp_pv *root)
 {
 	size_t n = (size_t)(vm->sp - vm->stack);
 
@@ -29,7 +29,7 @@ static int result(struct dcp_pkl_vm *vm, struct dcp_pv *root)
 }
 
 /* Free the values that only the memo or a table holds; all others stay with the pickle. */
-static void settle(struct dcp_pkl_vm *vm)
+static void settle_values(struct dcp_pkl_vm *vm)
 {
 	for (size_t i = 0; i < vm->memo.nslots; i++) {
 		enum dcp_pv_type type = vm->memo.slots[i] % DCP_PKL_GRAIN;
@@ -56,7 +56,7 @@ static int both_passes(struct dcp_pkl_vm *vm, uint64_t off, struct dcp_pv *root)
 		return r;
 	vm->p = dcp_pkl_win_seek(&vm->w, off);
 	r = dcp_pkl_run(vm);
-	return r < 0 ? r : result(vm, root);
+	return r < 0 ? r : take_result(vm, root);
 }
 
 int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pickle_opts *opts,
@@ -87,7 +87,7 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 	if (r == 0)
 		r = both_passes(&vm, off, &pk->root);
 	if (r == 0) {
-		settle(&vm);
+		settle_values(&vm);
 		if (end)
 			*end = dcp_pkl_off(&vm.w, vm.p) + 1;
 		*out = pk;
@@ -155,8 +155,8 @@ static int skip_lines(struct dcp_pkl_win *w, const uint8_t **p, int lines)
 	return 0;
 }
 
-static int want(struct dcp_pkl_win *w, const uint8_t *p, struct dcp_pkl_memo *memo,
-		struct dcp_pkl_mem *m, uint64_t idx, uint64_t start)
+static int want_index(struct dcp_pkl_win *w, const uint8_t *p, struct dcp_pkl_memo *memo,
+		      struct dcp_pkl_mem *m, uint64_t idx, uint64_t start)
 {
 	int r = dcp_pkl_memo_want(memo, m, idx, dcp_pkl_off(w, p) - start);
 
@@ -179,14 +179,14 @@ static int want_line(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_me
 		return r;
 	if (!dcp_pkl_index((const char *)*p + 1, n, &idx))
 		return dcp_pkl_win_fail(w, *p, -EBADMSG, "has no memo index after it");
-	r = want(w, *p, memo, m, idx, start);
+	r = want_index(w, *p, memo, m, idx, start);
 	*p += 1 + n + 1;
 	return r;
 }
 
 /* Step over an opcode of a less frequent kind; 1 at STOP. */
-static int step(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_memo *memo,
-		struct dcp_pkl_mem *m, uint64_t start)
+static int step_op(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_memo *memo,
+		   struct dcp_pkl_mem *m, uint64_t start)
 {
 	int r;
 
@@ -253,15 +253,15 @@ static int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t o
 				r = skip_payload(w, &p);
 			break;
 		case PICKLE_ARG_GET1:
-			r = want(w, p, memo, m, p[1], off);
+			r = want_index(w, p, memo, m, p[1], off);
 			p += 2;
 			break;
 		case PICKLE_ARG_GET4:
-			r = want(w, p, memo, m, dcp_load_le32(p + 1), off);
+			r = want_index(w, p, memo, m, dcp_load_le32(p + 1), off);
 			p += 5;
 			break;
 		default:
-			r = step(w, &p, memo, m, off);
+			r = step_op(w, &p, memo, m, off);
 		}
 		if (DCP_UNLIKELY(r))
 			return DCP_MIN(r, 0);

@@ -29,7 +29,7 @@ static bool grow_marks(struct dcp_pkl_vm *vm)
 }
 
 /* POP removes a mark if no value is above the mark, as in Python. */
-static int pop(struct dcp_pkl_vm *vm)
+static int pop_value(struct dcp_pkl_vm *vm)
 {
 	if (vm->sp > vm->fence)
 		dcp_pkl_drop(vm->mem, *--vm->sp);
@@ -131,7 +131,7 @@ static int memo_line(struct dcp_pkl_vm *vm)
 
 /* ---- the loop ---- */
 
-static int prepare(struct dcp_pkl_vm *vm)
+static int prepare_op(struct dcp_pkl_vm *vm)
 {
 	int r = vm->p >= vm->w.safe ? dcp_pkl_win_op(&vm->w, &vm->p) : 0;
 
@@ -214,7 +214,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 
 	for (;;) {
 		if (DCP_UNLIKELY(p >= vm->w.safe || sp == vm->stack_end))
-			CALL(prepare(vm));
+			CALL(prepare_op(vm));
 		switch (*p) {
 		case PICKLE_MARK:
 			SAVE();
@@ -401,7 +401,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 			p += 1;
 			break;
 		case PICKLE_POP:
-			CALL(pop(vm));
+			CALL(pop_value(vm));
 			p += 1;
 			break;
 		case PICKLE_PROTO:

@@ -68,7 +68,7 @@ void dcp_pkl_win_finish(struct dcp_pkl_win *w)
 }
 
 /* Fill the window with @n bytes from @off on, or to the end of the source. */
-static int load(struct dcp_pkl_win *w, uint64_t off, size_t n)
+static int load_window(struct dcp_pkl_win *w, uint64_t off, size_t n)
 {
 	int r;
 
@@ -122,7 +122,7 @@ int dcp_pkl_win_op(struct dcp_pkl_win *w, const uint8_t **p)
 				   "pickle ends at byte %" PRIu64 " without STOP",
 				   w->src->size);
 	if (!at_end(w)) {
-		r = load(w, off, w->ahead);
+		r = load_window(w, off, w->ahead);
 		if (r < 0)
 			return r;
 		w->ahead = DCP_MIN(w->ahead * 2, w->ahead_max);
@@ -142,7 +142,7 @@ int dcp_pkl_win_need(struct dcp_pkl_win *w, const uint8_t **p, size_t n)
 
 	if (n <= (size_t)(w->end - *p))
 		return 0;
-	r = load(w, dcp_pkl_off(w, *p), DCP_MAX(n + DCP_PKL_PAD, w->ahead_max));
+	r = load_window(w, dcp_pkl_off(w, *p), DCP_MAX(n + DCP_PKL_PAD, w->ahead_max));
 	if (r < 0)
 		return r;
 	*p = w->buf;
@@ -204,7 +204,7 @@ int dcp_pkl_win_line(struct dcp_pkl_win *w, const uint8_t **p, size_t skip, size
 		done = DCP_MAX(done, have);
 		while (want <= have)
 			want *= 2;
-		r = load(w, dcp_pkl_off(w, *p), want);
+		r = load_window(w, dcp_pkl_off(w, *p), want);
 		if (r < 0)
 			return r;
 		*p = w->buf;
@@ -310,7 +310,7 @@ static size_t mul_add(uint64_t *limbs, size_t n, uint64_t mul, uint64_t add)
 	return n;
 }
 
-static void negate(uint64_t *limbs, size_t n)
+static void negate_limbs(uint64_t *limbs, size_t n)
 {
 	bool carry = true;
 
@@ -353,7 +353,7 @@ enum dcp_pkl_number dcp_pkl_decimal(const char *s, size_t n, uint8_t *le, size_t
 		n -= take;
 	}
 	if (minus)
-		negate(limbs, used + 1);
+		negate_limbs(limbs, used + 1);
 	*nbytes = (used + 1) * 8;
 	memcpy(le, limbs, *nbytes);
 	return DCP_PKL_NUMBER_OK;

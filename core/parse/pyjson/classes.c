@@ -101,7 +101,7 @@ const char *dcp_pyjson_class(struct dcp_pv v)
  * as the double that has the same value, by the shortest digits that read back as it.
  */
 
-static double half(uint16_t h)
+static double read_half(uint16_t h)
 {
 	int exponent = h >> 10 & 0x1f;
 	double fraction = h & 0x3ff, sign = h >> 15 ? -1 : 1;
@@ -112,7 +112,7 @@ static double half(uint16_t h)
 }
 
 /* @p: little-endian, @size bytes. */
-static double real(const uint8_t *p, size_t size)
+static double read_real(const uint8_t *p, size_t size)
 {
 	uint32_t single = 0;
 	uint64_t bits = 0;
@@ -120,7 +120,7 @@ static double real(const uint8_t *p, size_t size)
 	float f;
 
 	if (size == 2)
-		return half(dcp_load_le16(p));
+		return read_half(dcp_load_le16(p));
 	if (size == 4) {
 		single = dcp_load_le32(p);
 		memcpy(&f, &single, sizeof(f));
@@ -136,8 +136,8 @@ static void put_complex(struct dcp_jsonw *w, const uint8_t *p, size_t size)
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "$class", "complex");
 	dcp_jsonw_put_array(w, "args");
-	dcp_jsonw_f64(w, real(p, size / 2));
-	dcp_jsonw_f64(w, real(p + size / 2, size / 2));
+	dcp_jsonw_f64(w, read_real(p, size / 2));
+	dcp_jsonw_f64(w, read_real(p + size / 2, size / 2));
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
 }
@@ -165,7 +165,7 @@ static void put_number(struct dcp_jsonw *w, const struct dcp_pyjson_array *a,
 	else if (kind == 'i')
 		dcp_jsonw_i64(w, (int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size));
 	else if (kind == 'f')
-		dcp_jsonw_f64(w, real(p, size));
+		dcp_jsonw_f64(w, read_real(p, size));
 	else
 		put_complex(w, p, size);
 }

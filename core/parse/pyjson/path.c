@@ -64,7 +64,7 @@ static void spell_quoted(struct dcp_buf *b, const char *p, size_t n, bool ascii)
 	dcp_buf_add(b, &quote, 1);
 }
 
-static void spell(struct dcp_buf *b, struct dcp_pv v, int depth);
+static void spell_value(struct dcp_buf *b, struct dcp_pv v, int depth);
 
 static void spell_items(struct dcp_buf *b, const struct dcp_pv *item, size_t n, bool tuple,
 			int depth)
@@ -72,7 +72,7 @@ static void spell_items(struct dcp_buf *b, const struct dcp_pv *item, size_t n, 
 	dcp_buf_str(b, "(");
 	for (size_t i = 0; i < n && b->n < SPELL_MAX; i++) {
 		dcp_buf_str(b, i ? ", " : "");
-		spell(b, item[i], depth + 1);
+		spell_value(b, item[i], depth + 1);
 	}
 	dcp_buf_str(b, tuple && n == 1 ? ",)" : ")");
 }
@@ -95,7 +95,7 @@ static void spell_object(struct dcp_buf *b, struct dcp_pv v, int depth)
 }
 
 /* Items of a tuple are spelled by repr(): text in quotes. */
-static void spell(struct dcp_buf *b, struct dcp_pv v, int depth)
+static void spell_value(struct dcp_buf *b, struct dcp_pv v, int depth)
 {
 	const struct dcp_pv *item;
 	size_t n = 0;
@@ -207,7 +207,7 @@ int dcp_pyjson_push_key(struct dcp_pyjson_path *p, struct dcp_pv key)
 	if (key.type == DCP_PV_STR)
 		return dcp_pyjson_push(p, key.node->data, key.node->n);
 	dcp_buf_reset(&p->spelled);
-	spell(&p->spelled, key, 0);
+	spell_value(&p->spelled, key, 0);
 	if (dcp_buf_error(&p->spelled) < 0 || !p->spelled.p)
 		return -ENOMEM;
 	return dcp_pyjson_push(p, p->spelled.p, p->spelled.n);

@@ -63,13 +63,13 @@ static bool is_torch(const struct walk *w)
 
 /* Count the visit of a value with @n parts. Numbers and similar parts cost little, so 32 parts
  * count as one visit. */
-static int spend(struct walk *w, size_t n)
+static int spend_visit(struct walk *w, size_t n)
 {
 	w->visits += 1 + n / 32;
 	return w->visits > w->max_visits ? -E2BIG : 0;
 }
 
-static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bool nested)
+static int show_leaf(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bool nested)
 {
 	struct dcp_leaf leaf = {
 		.path = dcp_pyjson_parts(&w->path),
@@ -83,12 +83,12 @@ static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bo
 	return leaf.key ? fn(w->ctx, &leaf) : -ENOMEM;
 }
 
-static int emit(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+static int emit_leaf(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
 {
-	return show(w, w->fn, v, tensor, nested);
+	return show_leaf(w, w->fn, v, tensor, nested);
 }
 
-static void enter(struct walk *w, struct dcp_pv v)
+static void enter_value(struct walk *w, struct dcp_pv v)
 {
 	w->trail.at[w->trail.n].node = v.node;
 	w->trail.at[w->trail.n].npath = w->path.n;
@@ -108,12 +108,12 @@ static int find_tensors(struct walk *w, struct dcp_pv v);
 /* Emit the tensors in one part of a value. The part's component is on the path already. */
 static int find_in_part(struct walk *w, struct dcp_pv v)
 {
-	return is_tensor(w, v) ? emit(w, v, true, true) : find_tensors(w, v);
+	return is_tensor(w, v) ? emit_leaf(w, v, true, true) : find_tensors(w, v);
 }
 
-static int walk(struct walk *w, struct dcp_pv v);
+static int walk_value(struct walk *w, struct dcp_pv v);
 
-/* find_in_part() or walk() */
+/* find_in_part() or walk_value() */
 typedef int part_fn(struct walk *w, struct dcp_pv v);
 
 /* Call @fn for @v, then remove the component of @v from the path. @pushed is the result of adding
@@ -132,7 +132,7 @@ static int do_items(struct walk *w, const struct dcp_pv *item, size_t n, part_fn
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		if (fn != walk && !may_hold(item[i]))
+		if (fn != walk_value && !may_hold(item[i]))
 			continue;
 		w->nth = i;
 		r = do_part(w, dcp_pyjson_push_index(&w->path, i), item[i], fn);
@@ -149,7 +149,7 @@ static int do_pairs(struct walk *w, const struct dcp_pv *kv, size_t n, part_fn *
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		size_t from = last ? last[i] : i;
 
-		if (from == UINT32_MAX || (fn != walk && !may_hold(kv[2 * from + 1])))
+		if (from == UINT32_MAX || (fn != walk_value && !may_hold(kv[2 * from + 1])))
 			continue;
 		w->nth = nth++;
 		r = do_part(w, dcp_pyjson_push_key(&w->path, kv[2 * i]), kv[2 * from + 1], fn);
@@ -185,7 +185,7 @@ static int find_in_module(struct walk *w, struct dcp_pv state)
 
 static int emit_nested(struct walk *w, struct dcp_pv v)
 {
-	return emit(w, v, true, true);
+	return emit_leaf(w, v, true, true);
 }
 
 static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
@@ -235,10 +235,10 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 	    dcp_pyjson_trail_find(&w->trail, v) >= 0)
 		return 0;
 	dcp_pyjson_look(v, &l);
-	r = spend(w, l.nargs + l.nitems + l.npairs);
+	r = spend_visit(w, l.nargs + l.nitems + l.npairs);
 	if (r < 0)
 		return r;
-	enter(w, v);
+	enter_value(w, v);
 	switch (l.form) {
 	case DCP_PYJSON_LIST:
 	case DCP_PYJSON_SET:
@@ -292,7 +292,7 @@ static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 	if (depth == DCP_PYJSON_MAX_DEPTH)
 		return 0;
 	item = dcp_pv_items(list, &n);
-	r = spend(w, n);
+	r = spend_visit(w, n);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		if (!may_hold(item[i]))
 			continue;
@@ -317,7 +317,7 @@ static int holds_tensor(struct walk *w, struct dcp_pv tuple)
 {
 	size_t n = 0;
 	const struct dcp_pv *item = dcp_pv_items(tuple, &n);
-	int r = spend(w, n);
+	int r = spend_visit(w, n);
 
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = counts_as_tensor(w, item[i]);
@@ -326,16 +326,16 @@ static int holds_tensor(struct walk *w, struct dcp_pv tuple)
 
 static int walk_leaf(struct walk *w, struct dcp_pv v)
 {
-	int r = w->take ? show(w, w->take, v, false, false) : 0;
+	int r = w->take ? show_leaf(w, w->take, v, false, false) : 0;
 
 	w->leaves++;
 	if (r)
 		return r < 0 ? r : 0;
 	if (is_tensor(w, v))
-		return emit(w, v, true, false);
+		return emit_leaf(w, v, true, false);
 	if (w->how & DCP_WALK_INSIDE)
 		r = find_tensors(w, v);
-	return r ? r : emit(w, v, false, false);
+	return r ? r : emit_leaf(w, v, false, false);
 }
 
 /* Is the text @key certain not to be read as another type by Python's literal_eval()? It is if it
@@ -354,7 +354,7 @@ static bool is_word(const struct dcp_pv *key)
 
 /* Add a note of @what with the current path. Returns 1 if it was added, 0 if there is no room or
  * the path has a tab or newline, or -ENOMEM. */
-static int note(struct walk *w, const char *what)
+static int add_note(struct walk *w, const char *what)
 {
 	struct dcp_buf *b = w->containers;
 
@@ -385,7 +385,7 @@ static int note_class(struct walk *w, struct dcp_pv v)
 		dcp_buf_printf(&name, ":%s", dcp_pyjson_class(make));
 	if (dcp_buf_error(&name))
 		return -ENOMEM;
-	return strpbrk(name.p, "\t\n") ? 0 : note(w, name.p);
+	return strpbrk(name.p, "\t\n") ? 0 : add_note(w, name.p);
 }
 
 /* Note a mapping with @n keys if the paths of its values look like those of a list, or if some keys
@@ -403,19 +403,19 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 			  key->node->data[0] <= '9';
 	}
 	if (!others)
-		return digits == n && (n || w->nth == NOWHERE) ? note(w, "dict") : 0;
+		return digits == n && (n || w->nth == NOWHERE) ? add_note(w, "dict") : 0;
 	for (size_t i = 0; r >= 0 && i < n; i++) {
 		if (kv[2 * i].type != DCP_PV_STR || is_word(&kv[2 * i]))
 			continue;
 		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
 		if (r < 0)
 			return r;
-		r = note(w, "text");
+		r = add_note(w, "text");
 		dcp_pyjson_pop(&w->path);
 		if (r == 0) /* not added: without the note "keys" all keys count as text */
 			return 0;
 	}
-	return r < 0 ? r : note(w, "keys");
+	return r < 0 ? r : add_note(w, "keys");
 }
 
 /* Note a container without leaves, which no path shows. It is item @nth of its parent. */
@@ -425,17 +425,17 @@ static int note_empty(struct walk *w, size_t nth)
 	int r;
 
 	snprintf(what, sizeof(what), "%zu", nth);
-	r = note(w, what);
+	r = add_note(w, what);
 	return DCP_MIN(r, 0);
 }
 
-static int walk(struct walk *w, struct dcp_pv v)
+static int walk_value(struct walk *w, struct dcp_pv v)
 {
 	const struct dcp_pv *in = NULL;
 	uint64_t before = w->leaves;
 	size_t n = 0, nth = w->nth;
 	bool mapping;
-	int r = spend(w, 0), open = 0;
+	int r = spend_visit(w, 0), open = 0;
 
 	if (r < 0)
 		return r;
@@ -451,23 +451,23 @@ static int walk(struct walk *w, struct dcp_pv v)
 	if (open < 0)
 		return open;
 	if (!open) {
-		r = w->path.n ? 0 : note(w, "leaf");
+		r = w->path.n ? 0 : add_note(w, "leaf");
 		return r < 0 ? r : walk_leaf(w, v);
 	}
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
 	if (w->containers) {
 		r = mapping ? note_class(w, v)
-			    : note(w, v.type == DCP_PV_LIST ? "list" : "tuple");
+			    : add_note(w, v.type == DCP_PV_LIST ? "list" : "tuple");
 		if (mapping && r >= 0)
 			r = note_mapping(w, in, n);
 	}
 	if (r < 0)
 		return r;
-	enter(w, v);
+	enter_value(w, v);
 	if (!mapping)
 		in = dcp_pv_items(v, &n);
-	r = mapping ? do_pairs(w, in, n, walk) : do_items(w, in, n, walk);
+	r = mapping ? do_pairs(w, in, n, walk_value) : do_items(w, in, n, walk_value);
 	w->trail.n--;
 	return r == 0 && w->leaves == before && nth != NOWHERE ? note_empty(w, nth) : r;
 }
@@ -490,7 +490,7 @@ static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
 	w->ctx = ctx;
 	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);
 	if (r == 0)
-		r = walk(w, root);
+		r = walk_value(w, root);
 	dcp_pyjson_path_finish(&w->path);
 	free(w);
 	return r;

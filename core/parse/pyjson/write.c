@@ -22,7 +22,7 @@ struct writer {
 
 static int write_value(struct writer *x, struct dcp_pv v);
 
-static int check(const struct writer *x)
+static int check_size(const struct writer *x)
 {
 	if (x->w.out->n - x->start + (x->classes ? x->classes->n : 0) > x->max_json)
 		return -E2BIG;
@@ -470,7 +470,7 @@ static int write_form(struct writer *x, struct dcp_pv v)
 
 static int write_value(struct writer *x, struct dcp_pv v)
 {
-	int at, r = check(x);
+	int at, r = check_size(x);
 
 	if (r < 0)
 		return r;
@@ -518,7 +518,7 @@ static int write_in(struct dcp_buf *out, struct dcp_buf *classes, const struct d
 	if (r == 0)
 		r = write_value(x, v);
 	if (r == 0)
-		r = check(x);
+		r = check_size(x);
 	if (r == 0 && classes)
 		r = dcp_buf_error(classes);
 	if (r < 0 && out->p && !dcp_buf_error(out)) {

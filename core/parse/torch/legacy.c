@@ -36,7 +36,7 @@ struct search {
 };
 
 /* Put @v on the stack unless it is a leaf or was there before. */
-static int push(struct search *s, struct dcp_pv v)
+static int push_value(struct search *s, struct dcp_pv v)
 {
 	int r;
 
@@ -58,11 +58,11 @@ static int push_parts(struct search *s, struct dcp_pv v)
 						o->state,    o->list, o->dict };
 
 		for (size_t i = 0; r == 0 && i < DCP_LEN(parts); i++)
-			r = push(s, parts[i]);
+			r = push_value(s, parts[i]);
 		return r;
 	}
 	for (size_t i = 0; r == 0 && i < v.node->nitems; i++)
-		r = push(s, v.node->items[i]);
+		r = push_value(s, v.node->items[i]);
 	return r;
 }
 
@@ -79,7 +79,7 @@ static bool is_storage_id(struct dcp_pv v)
 
 static int find_ids(struct search *s, struct dcp_pv root, struct dcp_err *err)
 {
-	int r = push(s, root);
+	int r = push_value(s, root);
 
 	while (r == 0 && s->stack.n) {
 		struct dcp_torch_storage found;

@@ -117,8 +117,9 @@ static int take_metadata(struct dcp_torch_tensor *x, struct dcp_pv meta, struct 
 	return 0;
 }
 
-static int dense(const struct dcp_torch *t, enum dcp_torch_kind kind, const struct dcp_pv *arg,
-		 size_t n, struct dcp_torch_tensor *out, struct dcp_err *err)
+static int take_dense(const struct dcp_torch *t, enum dcp_torch_kind kind,
+		      const struct dcp_pv *arg, size_t n, struct dcp_torch_tensor *out,
+		      struct dcp_err *err)
 {
 	size_t least = kind == DCP_TORCH_V1 ? 4 : kind == DCP_TORCH_V2 ? 6 : 7;
 	struct dcp_torch_tensor x = { 0 };
@@ -168,7 +169,7 @@ static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 		       { "quint8", DCP_DTYPE_U8 },
 		       { "qint32", DCP_DTYPE_I32 } };
 	struct dcp_torch_tensor x;
-	int r = dense(t, DCP_TORCH_V1, arg, 4, &x, err);
+	int r = take_dense(t, DCP_TORCH_V1, arg, 4, &x, err);
 
 	for (size_t i = 0; r == 1 && i < DCP_LEN(stored); i++)
 		if (strcmp(stored[i].name, x.dtype_name) == 0) {
@@ -202,7 +203,8 @@ static bool has_dtype(const struct dcp_torch_call *c, const char *dtype)
 	       strcmp(s.dtype_name, dtype) == 0;
 }
 
-static int unwrap(struct dcp_pv v, int depth, struct dcp_torch_call *out, struct dcp_err *err);
+static int unwrap_call(struct dcp_pv v, int depth, struct dcp_torch_call *out,
+		       struct dcp_err *err);
 
 /*
  * A wrapper with one tensor in it that has the dtype and the shape that the wrapper shows, beside
@@ -222,7 +224,7 @@ static void look_through(struct dcp_torch_call *out, struct dcp_pv state, int de
 	    !dcp_torch_dims(out->arg[2], shape[0], &ndim[0]))
 		return;
 	for (size_t i = 0; i < n; i++) {
-		int r = unwrap(pair[2 * i + 1], depth + 1, &inner, NULL);
+		int r = unwrap_call(pair[2 * i + 1], depth + 1, &inner, NULL);
 
 		if (r == 0)
 			continue;
@@ -238,7 +240,8 @@ static void look_through(struct dcp_torch_call *out, struct dcp_pv state, int de
 		*out = found;
 }
 
-static int unwrap(struct dcp_pv v, int depth, struct dcp_torch_call *out, struct dcp_err *err)
+static int unwrap_call(struct dcp_pv v, int depth, struct dcp_torch_call *out,
+		       struct dcp_err *err)
 {
 	struct dcp_pv callable, args, state = { 0 };
 
@@ -275,7 +278,7 @@ static int unwrap(struct dcp_pv v, int depth, struct dcp_torch_call *out, struct
 /* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
 static int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
 {
-	return unwrap(v, 0, out, err);
+	return unwrap_call(v, 0, out, err);
 }
 
 /* Has a tensor of this kind a place in a storage, sound or not? */
@@ -314,7 +317,7 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
 		return int_repr(t, c.arg, out, err);
 	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
 		return dcp_fail(err, -ENOTSUP, "%s: no dense strided bytes", c.what);
-	return dense(t, c.kind, c.arg, c.n, out, err);
+	return take_dense(t, c.kind, c.arg, c.n, out, err);
 }
 
 int dcp_torch_tensor_hash(const struct dcp_torch *t, const struct dcp_torch_tensor *tt,
@@ -374,7 +377,7 @@ const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base
  *	                              that _rebuild_from_type_v2 gets: {"qdata":, "scale":, ...}
  */
 
-static void add(struct dcp_torch_parts *p, const char *name, struct dcp_pv value)
+static void add_part(struct dcp_torch_parts *p, const char *name, struct dcp_pv value)
 {
 	if (p->n < DCP_LEN(p->part))
 		p->part[p->n++] = (struct dcp_torch_part){ .name = name, .value = value };
@@ -406,7 +409,7 @@ static const struct {
 };
 /* clang-format on */
 
-static bool sparse(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
+static bool take_sparse(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
 {
 	const char *layout = n > 1 ? layout_of(arg[0]) : NULL;
 	size_t nin = 0, at, size;
@@ -421,20 +424,20 @@ static bool sparse(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p
 	if (nin <= size)
 		return false;
 	p->kind = layouts[at].kind;
-	add(p, "shape", in[size]);
+	add_part(p, "shape", in[size]);
 	if (nin > size + 1)
-		add(p, "is_coalesced", in[size + 1]);
-	add(p, layouts[at].first, in[0]);
-	add(p, layouts[at].second, in[1]);
+		add_part(p, "is_coalesced", in[size + 1]);
+	add_part(p, layouts[at].first, in[0]);
+	add_part(p, layouts[at].second, in[1]);
 	if (layouts[at].third)
-		add(p, layouts[at].third, in[2]);
+		add_part(p, layouts[at].third, in[2]);
 	return true;
 }
 
 /* ---- the others ---- */
 
-static bool quantized(const struct dcp_pv *arg, size_t n, struct dcp_pv self,
-		      struct dcp_torch_parts *p)
+static bool take_quantized(const struct dcp_pv *arg, size_t n, struct dcp_pv self,
+			   struct dcp_torch_parts *p)
 {
 	size_t nin = 0;
 	const struct dcp_pv *in = n > 4 ? dcp_pv_items(arg[4], &nin) : NULL;
@@ -442,28 +445,28 @@ static bool quantized(const struct dcp_pv *arg, size_t n, struct dcp_pv self,
 	if (n < 5 || arg[4].type != DCP_PV_TUPLE || nin < 3)
 		return false;
 	p->kind = "torch.Tensor (quantized)";
-	add(p, "shape", arg[2]);
-	add(p, "qscheme", in[0]);
-	add(p, "scale", in[1]);
-	add(p, "zero_point", in[2]);
+	add_part(p, "shape", arg[2]);
+	add_part(p, "qscheme", in[0]);
+	add_part(p, "scale", in[1]);
+	add_part(p, "zero_point", in[2]);
 	if (nin > 3)
-		add(p, "axis", in[3]);
-	add(p, "int_repr", self);
+		add_part(p, "axis", in[3]);
+	add_part(p, "int_repr", self);
 	p->part[p->n - 1].self = true;
 	return true;
 }
 
-static bool nested(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
+static bool take_nested(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
 {
 	static const char *const names[] = { "buffer", "sizes", "strides", "storage_offsets" };
 
 	p->kind = "torch.Tensor (nested)";
 	for (size_t i = 0; i < DCP_MIN(n, DCP_LEN(names)); i++)
-		add(p, names[i], arg[i]);
+		add_part(p, names[i], arg[i]);
 	return n > 1;
 }
 
-static bool jagged(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
+static bool take_jagged(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
 {
 	static const char *const names[] = { "values", "offsets", "lengths", "_ragged_idx" };
 
@@ -472,22 +475,22 @@ static bool jagged(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p
 		const struct dcp_pv *value = dcp_pv_get(arg[0], names[i]);
 
 		if (value)
-			add(p, names[i], *value);
+			add_part(p, names[i], *value);
 	}
 	return p->n > 1;
 }
 
-static bool meta(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
+static bool take_meta(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
 {
 	p->kind = "torch.Tensor (meta)";
 	if (n < 2)
 		return false;
-	add(p, "dtype", arg[0]);
-	add(p, "shape", arg[1]);
+	add_part(p, "dtype", arg[0]);
+	add_part(p, "shape", arg[1]);
 	return true;
 }
 
-static bool subclass(const struct dcp_torch_call *c, struct dcp_torch_parts *p)
+static bool take_subclass(const struct dcp_torch_call *c, struct dcp_torch_parts *p)
 {
 	size_t n;
 	const struct dcp_pv *pair = dcp_pv_pairs(c->state, &n);
@@ -500,7 +503,7 @@ static bool subclass(const struct dcp_torch_call *c, struct dcp_torch_parts *p)
 
 		if (!name || !*name)
 			return false;
-		add(p, name, pair[2 * i + 1]);
+		add_part(p, name, pair[2 * i + 1]);
 	}
 	p->wraps = c->n > 2 && dcp_torch_dims(c->arg[2], p->shape, &p->ndim);
 	return true;
@@ -516,22 +519,22 @@ bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out)
 		return false;
 	switch (c.kind) {
 	case DCP_TORCH_SPARSE:
-		ok = sparse(c.arg, c.n, &p);
+		ok = take_sparse(c.arg, c.n, &p);
 		break;
 	case DCP_TORCH_QUANTIZED:
-		ok = quantized(c.arg, c.n, v, &p);
+		ok = take_quantized(c.arg, c.n, v, &p);
 		break;
 	case DCP_TORCH_NESTED:
-		ok = nested(c.arg, c.n, &p);
+		ok = take_nested(c.arg, c.n, &p);
 		break;
 	case DCP_TORCH_JAGGED:
-		ok = jagged(c.arg, c.n, &p);
+		ok = take_jagged(c.arg, c.n, &p);
 		break;
 	case DCP_TORCH_META:
-		ok = meta(c.arg, c.n, &p);
+		ok = take_meta(c.arg, c.n, &p);
 		break;
 	case DCP_TORCH_SUBCLASS:
-		ok = subclass(&c, &p);
+		ok = take_subclass(&c, &p);
 		break;
 	case DCP_TORCH_NONE:
 	case DCP_TORCH_V1:

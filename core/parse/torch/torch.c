@@ -53,8 +53,8 @@ static int take_once(const struct dcp_zip_member **slot, const struct dcp_zip_me
 	return 0;
 }
 
-static int survey(const struct dcp_zip_member *m, size_t n, const char *prefix, size_t prefix_n,
-		  struct archive *a, struct dcp_err *err)
+static int survey_members(const struct dcp_zip_member *m, size_t n, const char *prefix,
+			  size_t prefix_n, struct archive *a, struct dcp_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char *name = behind_prefix(&m[i], prefix, prefix_n);
@@ -148,8 +148,8 @@ static int take_records(struct dcp_torch *t, const struct dcp_zip_member *m, siz
 	return dcp_torch_sort_records(t, err);
 }
 
-static int locate(const struct dcp_torch *t, const struct dcp_zip_member *m, uint64_t *off,
-		  struct dcp_err *err)
+static int locate_member(const struct dcp_torch *t, const struct dcp_zip_member *m,
+			 uint64_t *off, struct dcp_err *err)
 {
 	if (!m->stored)
 		return dcp_fail_at(
@@ -169,7 +169,7 @@ static int read_byteorder(struct dcp_torch *t, const struct dcp_zip_member *m,
 
 	if (!m)
 		return 0; /* torch < 2.1 wrote no record; those hosts were little-endian */
-	r = locate(t, m, &off, err);
+	r = locate_member(t, m, &off, err);
 	if (r < 0)
 		return r;
 	if (m->size < sizeof(order)) {
@@ -204,13 +204,13 @@ static int open_zip(struct dcp_torch *t, struct dcp_err *err)
 		return dcp_fail(err, -EBADMSG, "not a torch.save archive: %s",
 				n ? "its first member is in no folder" : "it is empty");
 	prefix_n = (size_t)(slash - m[0].name) + 1;
-	r = survey(m, n, m[0].name, prefix_n, &a, err);
+	r = survey_members(m, n, m[0].name, prefix_n, &a, err);
 	if (r == 0)
 		r = take_records(t, m, n, m[0].name, prefix_n, a.ndata, err);
 	if (r == 0)
 		r = read_byteorder(t, a.byteorder, err);
 	if (r == 0)
-		r = locate(t, a.pickle, &off, err);
+		r = locate_member(t, a.pickle, &off, err);
 	if (r < 0)
 		return r;
 	t->window = dcp_source_window(&t->src, off, a.pickle->size);
@@ -435,8 +435,8 @@ static bool is_framed(const struct dcp_torch *t)
 	       r->off <= DCP_MIN((size_t)HEAD_MAX, t->head_n);
 }
 
-static void keep(struct dcp_torch_frames *f, const struct dcp_torch *t,
-		 const struct dcp_torch_tensor *tt)
+static void keep_frame(struct dcp_torch_frames *f, const struct dcp_torch *t,
+		       const struct dcp_torch_tensor *tt)
 {
 	struct frame *frame, **at;
 
@@ -471,6 +471,6 @@ int dcp_torch_item(struct dcp_torch_frames *f, const struct dcp_source *item,
 		return rc;
 	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), out, err);
 	if (f && rc == 1)
-		keep(f, torch, out);
+		keep_frame(f, torch, out);
 	return rc;
 }
