@@ -33,12 +33,12 @@ static const char magic[] = "dcpfs unpacked 1";
 
 enum field { SIZE, SRC_SIZE, SRC_DEV, SRC_INO, SRC_MTIME, SRC_CTIME, BEGAN, CONTENT, RECORD };
 
-static uint64_t get(const uint8_t *r, enum field f)
+static uint64_t get_field(const uint8_t *r, enum field f)
 {
 	return dcp_load_le64(r + MAGIC + 8 * f);
 }
 
-static void put(uint8_t *r, enum field f, uint64_t v)
+static void put_field(uint8_t *r, enum field f, uint64_t v)
 {
 	dcp_store_le64(r + MAGIC + 8 * f, v);
 }
@@ -101,15 +101,15 @@ int dcp_unpack_seal(int fd, const struct dcp_file_id *source, uint64_t size, int
 	if (rc < 0)
 		return rc;
 	memcpy(r, magic, MAGIC);
-	put(r, SIZE, size);
-	put(r, SRC_SIZE, source->size);
-	put(r, SRC_DEV, source->dev);
-	put(r, SRC_INO, source->ino);
-	put(r, SRC_MTIME, (uint64_t)source->mtime_ns);
-	put(r, SRC_CTIME, (uint64_t)source->ctime_ns);
-	put(r, BEGAN, (uint64_t)began_ns);
-	put(r, CONTENT, content);
-	put(r, RECORD, record_hash(r));
+	put_field(r, SIZE, size);
+	put_field(r, SRC_SIZE, source->size);
+	put_field(r, SRC_DEV, source->dev);
+	put_field(r, SRC_INO, source->ino);
+	put_field(r, SRC_MTIME, (uint64_t)source->mtime_ns);
+	put_field(r, SRC_CTIME, (uint64_t)source->ctime_ns);
+	put_field(r, BEGAN, (uint64_t)began_ns);
+	put_field(r, CONTENT, content);
+	put_field(r, RECORD, record_hash(r));
 	return write_record(fd, r, size);
 }
 
@@ -123,7 +123,8 @@ static int read_record(int fd, uint8_t *r, struct dcp_err *err)
 	if (rc < 0)
 		return dcp_fail(err, rc, "%s", strerror(-rc));
 	if (src.size < DCP_UNPACK_RECORD || memcmp(r, magic, MAGIC) != 0 ||
-	    get(r, RECORD) != record_hash(r) || get(r, SIZE) != src.size - DCP_UNPACK_RECORD)
+	    get_field(r, RECORD) != record_hash(r) ||
+	    get_field(r, SIZE) != src.size - DCP_UNPACK_RECORD)
 		return dcp_fail(err, -EBADMSG, "damaged");
 	return 0;
 }
@@ -142,18 +143,19 @@ static int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_
 
 	if (rc < 0)
 		return rc;
-	if (get(r, SRC_SIZE) != source->size || get(r, SRC_DEV) != source->dev ||
-	    get(r, SRC_INO) != source->ino || get(r, SRC_MTIME) != (uint64_t)source->mtime_ns ||
-	    get(r, SRC_CTIME) != (uint64_t)source->ctime_ns)
+	if (get_field(r, SRC_SIZE) != source->size || get_field(r, SRC_DEV) != source->dev ||
+	    get_field(r, SRC_INO) != source->ino ||
+	    get_field(r, SRC_MTIME) != (uint64_t)source->mtime_ns ||
+	    get_field(r, SRC_CTIME) != (uint64_t)source->ctime_ns)
 		return dcp_fail(err, -ESTALE, "made from another file");
-	if (!just_made && dcp_file_id_racy(source, (int64_t)get(r, BEGAN)))
+	if (!just_made && dcp_file_id_racy(source, (int64_t)get_field(r, BEGAN)))
 		return dcp_fail(err, -ESTALE, "its file changed just before it was decoded");
-	rc = whole ? hash_content(fd, get(r, SIZE), &content) : 0;
+	rc = whole ? hash_content(fd, get_field(r, SIZE), &content) : 0;
 	if (rc < 0)
 		return dcp_fail(err, rc, "%s", strerror(-rc));
-	if (whole && content != get(r, CONTENT))
+	if (whole && content != get_field(r, CONTENT))
 		return dcp_fail(err, -EBADMSG, "damaged");
-	*size = get(r, SIZE);
+	*size = get_field(r, SIZE);
 	return 0;
 }
 
@@ -313,7 +315,8 @@ static uint64_t limit_of(const struct job *j)
 	return DCP_MIN(limit, DCP_UNPACK_MOST);
 }
 
-static int decode(struct job *j, int fd, uint64_t limit, uint64_t *size, struct dcp_err *err)
+static int decode_into(struct job *j, int fd, uint64_t limit, uint64_t *size,
+		       struct dcp_err *err)
 {
 	struct dcp_inflate_watch watch = { emit_progress, j };
 	enum dcp_codec codec;
@@ -328,7 +331,7 @@ static int decode(struct job *j, int fd, uint64_t limit, uint64_t *size, struct 
 	return rc < 0 ? dcp_err_where(err, rc, "%.300s", j->name) : 0;
 }
 
-static void announce(const struct job *j, const char *where)
+static void announce_job(const struct job *j, const char *where)
 {
 	dcp_log(j->u->log, j->src.size >= LONG_WAIT ? DCP_LOG_WARN : DCP_LOG_INFO,
 		"%s: decompressing %llu MB, once, into %s", j->name,
@@ -366,8 +369,8 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 
 	if (fd < 0)
 		return dcp_fail(err, -errno, "memfd_create: %s", strerror(errno));
-	announce(j, "memory");
-	rc = decode(j, fd, limit, size, err);
+	announce_job(j, "memory");
+	rc = decode_into(j, fd, limit, size, err);
 	if (rc == 0 && !take_memory(j->u, *size))
 		rc = -E2BIG;
 	if (rc == -E2BIG && limit < limit_of(j))
@@ -427,10 +430,10 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 		fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return dcp_fail(err, -errno, "%.300s: %s", j->path, strerror(errno));
-	announce(j, j->u->dir);
+	announce_job(j, j->u->dir);
 	rc = dcp_unpack_begin(fd, &began);
 	if (rc == 0)
-		rc = decode(j, fd, limit_of(j), size, err);
+		rc = decode_into(j, fd, limit_of(j), size, err);
 	if (rc == 0)
 		rc = dcp_unpack_seal(fd, &j->id, *size, began);
 	if (rc == 0 && nameless)
@@ -497,7 +500,7 @@ static int decode_once(struct job *j, int *out, uint64_t *size, struct dcp_err *
 	return rc;
 }
 
-static int obtain(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
+static int obtain_file(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
 	struct dcp_err why = { 0 };
 	int rc;
@@ -545,7 +548,7 @@ static struct held *add_held(struct dcp_unpack *u, const struct dcp_file_id *id)
 
 /* Begin to obtain a file for the caller alone: no other thread obtains it meanwhile. NULL: out of
  * memory. */
-static struct held *begin(struct dcp_unpack *u, const struct dcp_file_id *id)
+static struct held *begin_job(struct dcp_unpack *u, const struct dcp_file_id *id)
 {
 	struct held *h;
 
@@ -558,7 +561,7 @@ static struct held *begin(struct dcp_unpack *u, const struct dcp_file_id *id)
 	return h;
 }
 
-static void end(struct dcp_unpack *u, struct held *h)
+static void end_job(struct dcp_unpack *u, struct held *h)
 {
 	h->busy = false;
 	pthread_cond_broadcast(&u->changed);
@@ -566,7 +569,7 @@ static void end(struct dcp_unpack *u, struct held *h)
 
 /* Note that @h was obtained. If its descriptor must be kept, @h takes *fd, and the caller gets a
  * second descriptor in *fd. */
-static int keep(const struct job *j, struct held *h, int *fd)
+static int keep_held(const struct job *j, struct held *h, int *fd)
 {
 	int rc = 0;
 
@@ -588,7 +591,7 @@ static int obtain_from(struct job *j, const struct dcp_blob *from, int *out, uin
 
 	j->src = dcp_source_blob(from);
 	j->path = path_of(j);
-	rc = obtain(j, out, size, err);
+	rc = obtain_file(j, out, size, err);
 	free(j->path);
 	if (rc < 0)
 		return rc;
@@ -613,7 +616,7 @@ static int open_held(struct job *j, struct held *h, const struct dcp_blob *from,
 			return rc;
 		*size = h->size;
 		pthread_mutex_lock(&j->u->lock);
-		rc = keep(j, h, fd);
+		rc = keep_held(j, h, fd);
 		pthread_mutex_unlock(&j->u->lock);
 	}
 	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", j->name, strerror(-rc)) : 0;
@@ -632,7 +635,7 @@ int dcp_unpack_open(struct dcp_unpack *u, const struct dcp_site *at, const char 
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&u->lock);
-	h = begin(u, &j.id);
+	h = begin_job(u, &j.id);
 	j.progress = u->progress;
 	j.settled = u->settled;
 	j.known = h && h->known;
@@ -641,7 +644,7 @@ int dcp_unpack_open(struct dcp_unpack *u, const struct dcp_site *at, const char 
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	rc = open_held(&j, h, &from, &fd, size, err);
 	pthread_mutex_lock(&u->lock);
-	end(u, h);
+	end_job(u, h);
 	pthread_mutex_unlock(&u->lock);
 	if (rc == 0)
 		rc = dcp_blob_of_fd(fd, out);

@@ -362,8 +362,8 @@ static int check_header(const struct dcp_source *src, struct dcp_err *err)
 }
 
 /* Finish @s, whose last step returned @rc. Returns the error of the query, if any. */
-static int finish(struct dcp_index_conn *c, sqlite3_stmt *s, int rc, int code,
-		  struct dcp_err *err)
+static int finish_query(struct dcp_index_conn *c, sqlite3_stmt *s, int rc, int code,
+			struct dcp_err *err)
 {
 	if (code == 0 && rc != SQLITE_DONE)
 		code = dcp_index_sql_fail(c->db, rc, "index", err);
@@ -439,7 +439,7 @@ static int load_meta(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_
 		ix->nfacts += code == 0;
 		rc = SQLITE_OK;
 	}
-	return finish(c, s, rc, code, err);
+	return finish_query(c, s, rc, code, err);
 }
 
 static int load_file(struct dcp_index *ix, sqlite3_stmt *s, struct dcp_buf *list)
@@ -485,7 +485,7 @@ static int load_files(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp
 		else if (ix->nfiles)
 			memcpy(ix->files, list.p, ix->nfiles * sizeof(*ix->files));
 	}
-	return finish(c, s, rc, code, err);
+	return finish_query(c, s, rc, code, err);
 }
 
 static int load_count(const struct dcp_index *ix, const char *name, uint64_t *out,
@@ -499,7 +499,7 @@ static int load_count(const struct dcp_index *ix, const char *name, uint64_t *ou
 	return 0;
 }
 
-static int load(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_err *err)
+static int load_index(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_err *err)
 {
 	struct {
 		const char *name;
@@ -534,7 +534,7 @@ static int open_source(struct dcp_index *ix, struct dcp_index **out, struct dcp_
 	if (code == 0)
 		code = dcp_index_conn_open(ix, &c, err);
 	if (code == 0)
-		code = load(ix, c, err);
+		code = load_index(ix, c, err);
 	dcp_index_conn_put(ix, c);
 	if (code < 0) {
 		dcp_index_close(ix);

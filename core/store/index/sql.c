@@ -103,7 +103,7 @@ static void conn_close(struct dcp_index_conn *c)
 	free(c);
 }
 
-static void limit(sqlite3 *db)
+static void set_limits(sqlite3 *db)
 {
 	static const struct {
 		int what, value;
@@ -136,7 +136,7 @@ int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struc
 	rc = sqlite3_open_v2("index", &c->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
 			     ix->vfs_name);
 	if (rc == SQLITE_OK) {
-		limit(c->db);
+		set_limits(c->db);
 		sqlite3_db_config(c->db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0);
 		rc = sqlite3_exec(c->db, DCP_SQL_CONNECT DCP_SQL_OPEN, NULL, NULL, NULL);
 	}
@@ -184,8 +184,8 @@ void dcp_index_pool_destroy(struct dcp_index_pool *pool)
 /* Take out up to @most idle connections to @ix (NULL: to any index), most recently used first; the
  * lock is held.
  *  */
-static struct dcp_index_conn *take(struct dcp_index_pool *pool, const struct dcp_index *ix,
-				   unsigned most)
+static struct dcp_index_conn *take_idle(struct dcp_index_pool *pool, const struct dcp_index *ix,
+					unsigned most)
 {
 	struct dcp_index_conn *out = NULL, **at = &pool->idle;
 
@@ -210,7 +210,7 @@ void dcp_index_pool_forget(struct dcp_index_pool *pool, const struct dcp_index *
 	struct dcp_index_conn *c, *next;
 
 	pthread_mutex_lock(&pool->lock);
-	c = take(pool, ix, UINT_MAX);
+	c = take_idle(pool, ix, UINT_MAX);
 	pthread_mutex_unlock(&pool->lock);
 	for (; c; c = next) {
 		next = c->next;
@@ -229,7 +229,7 @@ int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out)
 	struct dcp_index_conn *c;
 
 	pthread_mutex_lock(&ix->pool->lock);
-	c = take(ix->pool, ix, 1);
+	c = take_idle(ix->pool, ix, 1);
 	pthread_mutex_unlock(&ix->pool->lock);
 	if (!c)
 		return dcp_index_conn_open(ix, out, NULL);
@@ -500,7 +500,7 @@ static int name_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row
 	return row->alias_of < 0 || row->alias_of == row->id ? -EBADMSG : 0;
 }
 
-static enum dcp_index_stmt statement(enum dcp_row_kind kind, bool names)
+static enum dcp_index_stmt choose_statement(enum dcp_row_kind kind, bool names)
 {
 	if (kind == DCP_ROW_TENSOR)
 		return names ? DCP_STMT_TENSOR_NAMES : DCP_STMT_TENSOR_SCAN;
@@ -523,7 +523,7 @@ int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, 
 	s->kind = kind;
 	s->names = names;
 	s->last = after;
-	code = dcp_index_conn_stmt(s->conn, statement(kind, names), &s->stmt);
+	code = dcp_index_conn_stmt(s->conn, choose_statement(kind, names), &s->stmt);
 	if (code == 0 && sqlite3_bind_int64(s->stmt, 1, after) != SQLITE_OK)
 		code = -EIO;
 	if (code < 0) {

@@ -69,19 +69,19 @@ static uint64_t map_limit(void)
 	return DCP_MIN(r.rlim_cur / 2, (rlim_t)DCP_HANDLES_MAPPED);
 }
 
-static unsigned descriptors(const struct dcp_handle *h)
+static unsigned count_descriptors(const struct dcp_handle *h)
 {
 	return 1 + (h->origin.ops != NULL) +
 	       (__atomic_load_n(&h->exact, __ATOMIC_RELAXED) != 0);
 }
 
-static void list(struct dcp_handles *t, struct dcp_handle *h)
+static void list_handle(struct dcp_handles *t, struct dcp_handle *h)
 {
 	dcp_lru_add(&t->open, &h->link);
 	t->nopen++;
 }
 
-static void unlist(struct dcp_handles *t, struct dcp_handle *h)
+static void unlist_handle(struct dcp_handles *t, struct dcp_handle *h)
 {
 	dcp_lru_remove(&t->open, &h->link);
 	t->nopen--;
@@ -92,15 +92,15 @@ static void unlist(struct dcp_handles *t, struct dcp_handle *h)
 /* The lock is held; no other thread can take @h any more. */
 static void take_out(struct dcp_handles *t, struct dcp_handle *h, struct closing *out)
 {
-	t->fds -= descriptors(h);
+	t->fds -= count_descriptors(h);
 	if (h->file.map) {
 		t->maps--;
 		t->mapped -= h->file.size;
 	}
 	if (h->keeps)
-		t->kept -= descriptors(h);
+		t->kept -= count_descriptors(h);
 	else
-		unlist(t, h);
+		unlist_handle(t, h);
 	h->keeps = 0;
 	*out = (struct closing){ h->file, h->origin,
 				 __atomic_exchange_n(&h->exact, 0, __ATOMIC_RELAXED) - 1 };
@@ -117,7 +117,7 @@ static bool close_unused(struct dcp_handles *t, struct dcp_handle *h, struct clo
 	return true;
 }
 
-static void finish(const struct closing *c)
+static void finish_closing(const struct closing *c)
 {
 	struct dcp_blob file = c->file.blob, origin = c->origin;
 
@@ -158,7 +158,7 @@ bool dcp_handles_close_one(struct dcp_handles *t, bool mapped)
 	any = close_oldest(t, mapped, &c);
 	pthread_mutex_unlock(&t->lock);
 	if (any)
-		finish(&c);
+		finish_closing(&c);
 	return any;
 }
 
@@ -175,7 +175,7 @@ void dcp_handles_close(struct dcp_handles *t, struct dcp_handle *h, bool all)
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (any)
-		finish(&c);
+		finish_closing(&c);
 }
 
 bool dcp_handles_room(struct dcp_handles *t, unsigned fds, uint64_t map)
@@ -219,10 +219,10 @@ void dcp_handles_end(struct dcp_handles *t, struct dcp_handle *h, const struct d
 	if (file) {
 		h->file = *file;
 		h->origin = origin ? *origin : (struct dcp_blob){ .fd = -1 };
-		t->fds += descriptors(h);
+		t->fds += count_descriptors(h);
 		t->maps += file->map != NULL;
 		t->mapped += file->map ? file->size : 0;
-		list(t, h);
+		list_handle(t, h);
 		__atomic_store_n(&h->users, 2, __ATOMIC_RELEASE);
 	}
 	pthread_cond_broadcast(&t->changed);
@@ -265,10 +265,10 @@ bool dcp_handles_keep(struct dcp_handles *t, struct dcp_handle *h)
 	bool fits;
 
 	pthread_mutex_lock(&t->lock);
-	fits = may_keep(t, h, descriptors(h));
+	fits = may_keep(t, h, count_descriptors(h));
 	if (fits && h->keeps++ == 0) {
-		t->kept += descriptors(h);
-		unlist(t, h);
+		t->kept += count_descriptors(h);
+		unlist_handle(t, h);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return fits;
@@ -278,8 +278,8 @@ void dcp_handles_unkeep(struct dcp_handles *t, struct dcp_handle *h)
 {
 	pthread_mutex_lock(&t->lock);
 	if (--h->keeps == 0) {
-		t->kept -= descriptors(h);
-		list(t, h);
+		t->kept -= count_descriptors(h);
+		list_handle(t, h);
 	}
 	pthread_mutex_unlock(&t->lock);
 	dcp_handle_give(h);

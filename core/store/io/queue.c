@@ -105,7 +105,7 @@ void dcp_queue_give(struct dcp_queue *q, void *buffer)
 /* ---- rings ---- */
 
 /* Give back a ring, or (NULL) the place of a ring that is gone; @off: for good. */
-static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
+static void give_ring(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 {
 	pthread_mutex_lock(&q->lock);
 	if (ring)
@@ -118,14 +118,14 @@ static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 }
 
 /* Note that the memory is not registered, because of @rc. */
-static void refuse(struct dcp_queue *q, int rc)
+static void refuse_memory(struct dcp_queue *q, int rc)
 {
 	__atomic_store_n(&q->memory, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&q->refused, rc, __ATOMIC_RELAXED);
 }
 
 /* Get a ring for the caller alone, until it is given back; NULL: none is available. */
-static struct dcp_ring *take(struct dcp_queue *q)
+static struct dcp_ring *take_ring(struct dcp_queue *q)
 {
 	struct dcp_ring *ring = NULL;
 	bool open = false;
@@ -146,12 +146,12 @@ static struct dcp_ring *take(struct dcp_queue *q)
 		int refused = rc < 0 ? rc : dcp_ring_register(ring, q->memory, q->nmemory);
 
 		if (refused < 0)
-			refuse(q, refused);
+			refuse_memory(q, refused);
 	}
 	if (rc == 0)
 		return ring;
 	/* a shortage may pass; a prohibition is permanent */
-	give(q, NULL, rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE && rc != -EAGAIN);
+	give_ring(q, NULL, rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE && rc != -EAGAIN);
 	return NULL;
 }
 
@@ -183,7 +183,7 @@ static bool is_cached(const struct dcp_read *r, struct dcp_io_counts *io)
 }
 
 /* Announce the next reads to the kernel, so that it makes them in parallel. */
-static void announce(const struct dcp_read *reads, size_t n, struct dcp_io_counts *io)
+static void announce_reads(const struct dcp_read *reads, size_t n, struct dcp_io_counts *io)
 {
 	n = DCP_MIN(n, AHEAD);
 	if (n < 2 || is_cached(reads, io))
@@ -199,7 +199,7 @@ static int read_each(const struct dcp_read *reads, size_t n, struct dcp_io_count
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		if (i % AHEAD == 0)
-			announce(reads + i, n - i, io);
+			announce_reads(reads + i, n - i, io);
 		rc = read_rest(&reads[i], 0, io);
 	}
 	return rc;
@@ -243,14 +243,14 @@ int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 	for (size_t i = 0; i < n; i++)
 		if (is_of_blob(&reads[i]))
 			return read_mixed(q, reads, n, io);
-	ring = q && (n > 1 || (n && memory)) ? take(q) : NULL;
+	ring = q && (n > 1 || (n && memory)) ? take_ring(q) : NULL;
 	fixed = ring && memory && __atomic_load_n(&q->memory, __ATOMIC_RELAXED);
 	if (!ring)
 		return read_each(reads, n, io);
 	rc = dcp_ring_read(ring, reads, n, done, &io->calls);
 	if (rc < 0)
 		dcp_ring_close(ring);
-	give(q, rc < 0 ? NULL : ring, false);
+	give_ring(q, rc < 0 ? NULL : ring, false);
 	rc = 0;
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		io->fetched += done[i];

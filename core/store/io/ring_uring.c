@@ -59,7 +59,7 @@ static bool is_held(const struct dcp_ring *r, const struct dcp_read *read)
 }
 
 /* Take the completed reads; returns their number. */
-static size_t reap(struct dcp_ring *r, const struct dcp_read *reads, uint32_t *done)
+static size_t reap_reads(struct dcp_ring *r, const struct dcp_read *reads, uint32_t *done)
 {
 	struct io_uring_cqe *cqe;
 	unsigned head;
@@ -99,7 +99,7 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
 		rc = io_uring_submit_and_wait(&r->uring, (unsigned)(n - came));
 		++*calls;
 		asked += rc > 0 ? (size_t)rc : 0;
-		came += reap(r, reads, done);
+		came += reap_reads(r, reads, done);
 	}
 	if (came == n)
 		return 0;
@@ -108,7 +108,7 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
 		struct io_uring_cqe *cqe;
 
 		io_uring_wait_cqe(&r->uring, &cqe);
-		came += reap(r, reads, done);
+		came += reap_reads(r, reads, done);
 	}
 	return rc;
 }

@@ -355,21 +355,21 @@ int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
 	return 0;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
 	const struct dcp_named_layout *const *x = a, *const *y = b;
 
 	return strcmp((*x)->name, (*y)->name);
 }
 
-static int list(struct dcp_layouts *t)
+static int list_layouts(struct dcp_layouts *t)
 {
 	t->listed = calloc(t->n + 1, sizeof(*t->listed));
 	if (!t->listed)
 		return -ENOMEM;
 	for (struct dcp_named_layout *l = t->first; l; l = l->next)
 		t->listed[t->nlisted++] = l;
-	qsort(t->listed, t->nlisted, sizeof(*t->listed), compare);
+	qsort(t->listed, t->nlisted, sizeof(*t->listed), compare_names);
 	return 0;
 }
 
@@ -384,7 +384,7 @@ int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts *
 	pthread_rwlock_init(&t->lock, NULL);
 	rc = dcp_layouts_load(t, opts, err);
 	if (rc == 0)
-		rc = list(t);
+		rc = list_layouts(t);
 	if (rc < 0) {
 		dcp_layouts_destroy(t);
 		return rc;
@@ -412,7 +412,7 @@ void dcp_layouts_destroy(struct dcp_layouts *t)
 }
 
 /* The name of a listed layout that is similar to @name, which may have the extension; or NULL. */
-static const char *nearest(const struct dcp_layouts *t, const char *name)
+static const char *find_nearest(const struct dcp_layouts *t, const char *name)
 {
 	size_t n = strlen(name) -
 		   (dcp_has_extension(name, DCP_LAYOUT_EXT) ? strlen(DCP_LAYOUT_EXT) : 0);
@@ -439,7 +439,7 @@ static const char *nearest(const struct dcp_layouts *t, const char *name)
 /* The name is unknown, here and as a built-in one: name a similar listed layout. */
 static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct dcp_err *err)
 {
-	const char *near = nearest(t, name);
+	const char *near = find_nearest(t, name);
 
 	return near ? dcp_fail(err, rc, "no layout \"%.80s\", nearest is \"%.80s\"", name, near)
 		    : rc;
@@ -451,7 +451,7 @@ static int on_mesh(const struct dcp_layouts *t, const char *name, struct dcp_lay
 {
 	const char *mesh = name + strlen("mesh:"), *colon = strchr(mesh, ':');
 	const struct dcp_named_layout *of = colon ? dcp_layouts_by_name(t, colon + 1) : NULL;
-	const char *near = colon && !of ? nearest(t, colon + 1) : NULL;
+	const char *near = colon && !of ? find_nearest(t, colon + 1) : NULL;
 	char text[NAME_MAX + 1];
 
 	if (near)

@@ -24,7 +24,7 @@ uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path)
 	return hash;
 }
 
-static int stale(struct dcp_err *err, const char *name, const char *why)
+static int fail_stale(struct dcp_err *err, const char *name, const char *why)
 {
 	return dcp_fail(err, -ESTALE, "%.300s %s", name, why);
 }
@@ -37,14 +37,15 @@ static int check_file(const struct dcp_site *at, const struct dcp_file_id *want,
 	struct dcp_file_id now = { 0 };
 
 	if (want->ino == 0) /* the file could not be opened then */
-		return dcp_site_has(at, want->name) ? stale(err, want->name, "has appeared")
-						    : 0;
+		return dcp_site_has(at, want->name)
+			       ? fail_stale(err, want->name, "has appeared")
+			       : 0;
 	if (*want->name == '/' || dcp_site_id(at, want->name, &now) < 0)
-		return stale(err, want->name, "is gone");
+		return fail_stale(err, want->name, "is gone");
 	if (now.ino != want->ino || now.dev != want->dev)
-		return stale(err, want->name, "was replaced");
+		return fail_stale(err, want->name, "was replaced");
 	if (!dcp_file_id_same(&now, want))
-		return stale(err, want->name, "was changed");
+		return fail_stale(err, want->name, "was changed");
 	return 0;
 }
 
@@ -81,7 +82,8 @@ static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids,
 
 	for (size_t i = 0; i < n; i++)
 		if (dcp_file_id_racy(&ids[i], created))
-			return stale(err, ids[i].name, "changed just before it was indexed");
+			return fail_stale(err, ids[i].name,
+					  "changed just before it was indexed");
 	return 0;
 }
 

@@ -100,7 +100,7 @@ static void see_writers(struct dcp_grants *g, const char *path, const struct sta
 
 /* ---- directories ---- */
 
-static struct place *places(const struct dcp_grants *g, size_t *n)
+static struct place *get_places(const struct dcp_grants *g, size_t *n)
 {
 	*n = DCP_NITEMS(g->dirs, struct place);
 	return DCP_ITEMS(g->dirs, struct place);
@@ -114,11 +114,11 @@ static bool leads_to(const char *path, size_t n, const char *below)
 }
 
 /* Narrow @r by the rights of one directory, which are read only once. -ENOMEM. */
-static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need,
-	       struct dcp_rights *out)
+static int ask_rights(struct dcp_grants *g, const char *path, size_t len, uint32_t need,
+		      struct dcp_rights *out)
 {
 	size_t n;
-	struct place *p = places(g, &n), now = { .need = need };
+	struct place *p = get_places(g, &n), now = { .need = need };
 	struct stat st;
 
 	for (size_t i = n; i-- > 0;) /* the last entry is the most likely match */
@@ -144,8 +144,8 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
  * already includes the directories that lead to SOURCE. @last: the rights needed for the last
  * directory.
  */
-static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t last,
-		struct dcp_rights *r)
+static int pass_dirs(struct dcp_grants *g, const char *path, uint32_t need, uint32_t last,
+		     struct dcp_rights *r)
 {
 	for (size_t n = 1;; n++) {
 		bool end = path[n] == '\0' || (n == 1 && path[1] == '\0');
@@ -155,7 +155,7 @@ static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t 
 		if (n > 1 && path[n] != '/' && !end)
 			continue;
 		if (!leads_to(path, n, g->source)) {
-			rc = ask(g, path, n, end ? last : need, &one);
+			rc = ask_rights(g, path, n, end ? last : need, &one);
 			if (rc < 0)
 				return rc;
 			*r = dcp_rights_meet(*r, one);
@@ -172,12 +172,12 @@ static int pass_above(struct dcp_grants *g, char *path, uint32_t need, struct dc
 	int rc;
 
 	*slash = '\0';
-	rc = pass(g, slash == path ? "/" : path, need, need, r);
+	rc = pass_dirs(g, slash == path ? "/" : path, need, need, r);
 	*slash = '/';
 	return rc;
 }
 
-static struct dcp_grants *create(const char *source)
+static struct dcp_grants *create_grants(const char *source)
 {
 	struct dcp_grants *g = calloc(1, sizeof(*g));
 
@@ -200,7 +200,7 @@ void dcp_grants_free(struct dcp_grants *g)
 
 	if (!g)
 		return;
-	p = places(g, &n);
+	p = get_places(g, &n);
 	for (size_t i = 0; i < n; i++)
 		free(p[i].path);
 	dcp_buf_finish(&g->dirs);
@@ -212,7 +212,7 @@ void dcp_grants_free(struct dcp_grants *g)
 bool dcp_grants_changed(const struct dcp_grants *g)
 {
 	size_t n;
-	const struct place *p = places(g, &n);
+	const struct place *p = get_places(g, &n);
 
 	for (size_t i = 0; i < n; i++)
 		if (!dcp_rights_equal(rights_at(g, p[i].path, p[i].need), p[i].rights))
@@ -223,12 +223,12 @@ bool dcp_grants_changed(const struct dcp_grants *g)
 const char *dcp_grants_dir(const struct dcp_grants *g, size_t i)
 {
 	size_t n;
-	const struct place *p = places(g, &n);
+	const struct place *p = get_places(g, &n);
 
 	return i < n ? p[i].path : NULL;
 }
 
-static int finish(struct dcp_grants *g, int rc, struct dcp_grants **out)
+static int finish_grants(struct dcp_grants *g, int rc, struct dcp_grants **out)
 {
 	if (rc < 0)
 		dcp_grants_free(g);
@@ -239,18 +239,18 @@ static int finish(struct dcp_grants *g, int rc, struct dcp_grants **out)
 
 int dcp_grants_source(const char *source, struct dcp_grants **out)
 {
-	struct dcp_grants *g = create("");
+	struct dcp_grants *g = create_grants("");
 	dcp_auto_free char *named = NULL, *real = NULL;
 	struct stat st;
 	int rc = g ? dcp_source_resolve(source, &named) : -ENOMEM;
 
 	if (rc < 0)
-		return finish(g, rc, out);
+		return finish_grants(g, rc, out);
 	real = realpath(named, NULL);
 	if (!real || stat(real, &st) < 0) {
 		g->way = dcp_grants_alone();
 	} else if (S_ISDIR(st.st_mode)) {
-		rc = pass(g, real, DCP_NEED_SEARCH, LISTED, &g->way);
+		rc = pass_dirs(g, real, DCP_NEED_SEARCH, LISTED, &g->way);
 	} else {
 		rc = pass_above(g, real, DCP_NEED_SEARCH, &g->way);
 	}
@@ -259,13 +259,13 @@ int dcp_grants_source(const char *source, struct dcp_grants **out)
 		g->source = real;
 		real = NULL;
 	}
-	return finish(g, rc, out);
+	return finish_grants(g, rc, out);
 }
 
 struct dcp_rights dcp_grants_of_file(const char *path)
 {
 	dcp_auto_free char *real = realpath(path, NULL);
-	struct dcp_grants *g = real ? create("") : NULL;
+	struct dcp_grants *g = real ? create_grants("") : NULL;
 	struct dcp_rights r = DCP_RIGHTS_ALL;
 
 	if (!g || pass_above(g, real, DCP_NEED_SEARCH, &r) < 0)
@@ -279,7 +279,7 @@ struct dcp_rights dcp_grants_of_file(const char *path)
 int dcp_grants_version(const struct dcp_grants *source, const char *where,
 		       struct dcp_grants **out)
 {
-	struct dcp_grants *g = create(source->source);
+	struct dcp_grants *g = create_grants(source->source);
 	dcp_auto_free char *path = NULL, *real = NULL;
 	int rc = 0;
 
@@ -291,12 +291,12 @@ int dcp_grants_version(const struct dcp_grants *source, const char *where,
 			path = NULL;
 		real = path ? realpath(path, NULL) : NULL;
 		if (real)
-			rc = pass(g, real, LISTED, LISTED, &g->way);
+			rc = pass_dirs(g, real, LISTED, LISTED, &g->way);
 		else
 			g->way = path ? dcp_grants_alone() : g->way;
 		rc = path ? rc : -ENOMEM;
 	}
-	return finish(g, rc, out);
+	return finish_grants(g, rc, out);
 }
 
 /* ---- files ---- */
@@ -325,8 +325,8 @@ static bool path_of(int fd, char path[PATH_MAX])
 
 /* The real path of the file, links followed, and the rights of the directories on the way. 0,
  * -ENOMEM, or any other error: the rights cannot be found out. */
-static int find(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
-		struct dcp_rights *way)
+static int find_file(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
+		     struct dcp_rights *way)
 {
 	dcp_auto_fd int fd = -1;
 	int n, rc;
@@ -345,12 +345,12 @@ static int find(struct looking *l, const char *name, char path[PATH_MAX], struct
 }
 
 /* The rights of one file, and of the directories on the way to it. -ENOMEM. */
-static int look(struct looking *l, const char *name, struct dcp_rights *out,
-		struct dcp_rights *way)
+static int look_at_file(struct looking *l, const char *name, struct dcp_rights *out,
+			struct dcp_rights *way)
 {
 	char path[PATH_MAX];
 	struct stat st;
-	int rc = *l->dir ? find(l, name, path, &st, way) : -ENOENT;
+	int rc = *l->dir ? find_file(l, name, path, &st, way) : -ENOENT;
 
 	*out = dcp_grants_alone();
 	if (rc < 0)
@@ -385,7 +385,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 		*r = way;
 		if (!ids[i].ino) /* the file could not be opened, so nothing of it is shown */
 			continue;
-		rc = look(&l, ids[i].name, r, &way);
+		rc = look_at_file(&l, ids[i].name, r, &way);
 		if (rc < 0)
 			return rc;
 		if (ids[i].shown) {
@@ -432,11 +432,11 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 		return 0;
 	}
 	if (S_ISDIR(st.st_mode))
-		rc = ask(g, real, strlen(real), LISTED, &g->way);
+		rc = ask_rights(g, real, strlen(real), LISTED, &g->way);
 	free(g->source);
 	g->source = real;
 	real = NULL;
-	return rc == 0 && S_ISDIR(st.st_mode) ? pass(g, dir, LISTED, LISTED, &g->way) : rc;
+	return rc == 0 && S_ISDIR(st.st_mode) ? pass_dirs(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
 /* Narrow @r by the files beside the version, wherever they lie. */
@@ -452,7 +452,7 @@ static int meet_beside(struct dcp_grants *g, const struct dcp_derived *d, struct
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out)
 {
-	struct dcp_grants *g = create("");
+	struct dcp_grants *g = create_grants("");
 	struct dcp_rights r, w;
 	const struct dcp_file_id *ids;
 	size_t n;

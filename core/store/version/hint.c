@@ -106,7 +106,7 @@ struct hunt {
 	char *shut; /* the first directory that may not be read */
 };
 
-static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
+static void note_find(struct hunt *h, const struct dcp_dir *dir, const char *name)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	const struct dcp_format *format = dcp_format_probe(dir, &match, NULL, 0);
@@ -142,7 +142,7 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 		if (rc < 0)
 			continue;
 		h->looked_at++;
-		note(h, &child, e->name);
+		note_find(h, &child, e->name);
 		if (levels > 1)
 			hunt_below(h, &child, levels - 1);
 	}
@@ -188,7 +188,7 @@ static const char *way_out(const struct dcp_dir *dir)
 	return NULL;
 }
 
-static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
+static void explain_dir(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
 {
 	const char *mark;
 	const struct dcp_mark *family = family_of(dir, &mark);
@@ -281,7 +281,7 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 	if (dir->is_file)
 		return explain_file(dir, err);
 	hunt_below(&h, dir, 3); /* run/checkpoints/step-5 */
-	explain(&b, dir, &h);
+	explain_dir(&b, dir, &h);
 	if (dcp_buf_error(&b))
 		rc = dcp_err_say(err, -ENOMEM);
 	else if (h.shut && !h.path && !h.other && !dcp_scan_family(dir, NULL, 0))

@@ -217,7 +217,7 @@ int dcp_source_resolve(const char *source, char **out)
 enum { MAX_TEXT_TAGS = 512, MAX_TAGS = 1000 };
 
 /* Is @text the name of @f, or of its directory, its group or one of its files? */
-static bool names(const char *text, const struct dcp_found *f)
+static bool is_name_of(const char *text, const struct dcp_found *f)
 {
 	char group[DCP_GROUP_MAX];
 
@@ -227,16 +227,16 @@ static bool names(const char *text, const struct dcp_found *f)
 			    (f->format->group(text, group) && !strcmp(group, f->group)));
 }
 
-static const struct dcp_found *named(const struct dcp_scan *scan, const char *text)
+static const struct dcp_found *find_named(const struct dcp_scan *scan, const char *text)
 {
 	for (size_t i = 0; i < scan->n; i++)
-		if (names(text, &scan->found[i]))
+		if (is_name_of(text, &scan->found[i]))
 			return &scan->found[i];
 	return NULL;
 }
 
 /* The version that @text means: by name, by the last component of a path, or by number. */
-static const struct dcp_found *meant(const struct dcp_scan *scan, char *text)
+static const struct dcp_found *find_meant(const struct dcp_scan *scan, char *text)
 {
 	size_t n = strcspn(text, "\r\n");
 	const struct dcp_found *found;
@@ -248,12 +248,12 @@ static const struct dcp_found *meant(const struct dcp_scan *scan, char *text)
 	base = strrchr(text, '/');
 	base = base ? base + 1 : text;
 	n = strlen(base);
-	found = n ? named(scan, base) : NULL;
+	found = n ? find_named(scan, base) : NULL;
 	if (found || n == 0 || n > 18 || base[strspn(base, "0123456789")])
 		return found;
 	snprintf(padded, sizeof(padded), "iter_%.*s%s", n < 7 ? (int)(7 - n) : 0, "0000000",
 		 base);
-	return named(scan, padded);
+	return find_named(scan, padded);
 }
 
 /* Read the target of a link, or the content of a file that is known to hold a name. */
@@ -283,7 +283,7 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 	return strlen(text) == (size_t)n;
 }
 
-static int add(struct dcp_scan *scan, const char *name, const struct dcp_found *found)
+static int add_tag(struct dcp_scan *scan, const char *name, const struct dcp_found *found)
 {
 	struct dcp_tag *t = &scan->tags[scan->ntags];
 
@@ -308,6 +308,6 @@ int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < dir->n && scan->ntags < MAX_TAGS; i++)
 		if (read_target(dir, &dir->entries[i], text))
-			rc = add(scan, dir->entries[i].name, meant(scan, text));
+			rc = add_tag(scan, dir->entries[i].name, find_meant(scan, text));
 	return rc;
 }

@@ -23,8 +23,8 @@
  */
 
 /* A cache that does not work is worth one line, however many of its steps fail. */
-static void say(struct dcp_build *b, enum dcp_log_level level, const char *what,
-		const struct dcp_err *err)
+static void say_once(struct dcp_build *b, enum dcp_log_level level, const char *what,
+		     const struct dcp_err *err)
 {
 	if (!b->said && !b->opts->cached_only) /* a process that builds will log it */
 		dcp_log(b->opts->log, level, "%s: %s: %s", b->name, what, err->msg);
@@ -52,9 +52,9 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 	}
 	dcp_index_close(ix);
 	if (code == -ESTALE)
-		say(b, DCP_LOG_INFO, "indexing again", &err);
+		say_once(b, DCP_LOG_INFO, "indexing again", &err);
 	else if (code != -ENOENT && code != -ENOTDIR)
-		say(b, DCP_LOG_WARN, "indexing again", &err);
+		say_once(b, DCP_LOG_WARN, "indexing again", &err);
 	return false;
 }
 
@@ -75,7 +75,7 @@ struct dcp_sink dcp_stopping_sink(const struct dcp_sink *to, const struct dcp_st
 				  .next = to };
 }
 
-static int canceled(struct dcp_err *err)
+static int fail_canceled(struct dcp_err *err)
 {
 	return dcp_fail(err, -ECANCELED, "indexing was called off");
 }
@@ -99,7 +99,7 @@ static int write_index(struct dcp_build *b, bool *ours, struct dcp_err *err)
 		*ours = code >= 0;
 	if (code < 0) {
 		dcp_index_abandon(w);
-		return code == -ECANCELED ? canceled(err) : code;
+		return code == -ECANCELED ? fail_canceled(err) : code;
 	}
 	return dcp_index_commit(w, &b->index, err);
 }
@@ -123,7 +123,7 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 		return code; /* without locks two processes may build: the later rename wins */
 	dcp_fail(&err, code, "%.300s: %s", b->path,
 		 code == -EBUSY ? "another process is still building it" : dcp_err_noted(code));
-	say(b, DCP_LOG_WARN, "index kept in memory", &err);
+	say_once(b, DCP_LOG_WARN, "index kept in memory", &err);
 	forget_path(b);
 	return code;
 }
@@ -156,7 +156,7 @@ static int write_somewhere(struct dcp_build *b, struct dcp_err *err)
 				*err = why;
 			return code;
 		}
-		say(b, DCP_LOG_WARN, "index kept in memory", &why);
+		say_once(b, DCP_LOG_WARN, "index kept in memory", &why);
 		forget_path(b);
 	}
 	return write_index(b, &ours, err);
@@ -171,7 +171,7 @@ int dcp_build_index(struct dcp_build *b, struct dcp_err *err)
 	if (b->path) {
 		lock = lock_cache(b, &waited);
 		if (lock == -ECANCELED)
-			return canceled(err);
+			return fail_canceled(err);
 		/* another process may have built it meanwhile */
 		if (lock >= 0 && (waited || !b->opts->rebuild) && take_cached(b, waited)) {
 			dcp_cache_unlock(b->path, lock);
@@ -268,7 +268,7 @@ static int emit_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 	return code;
 }
 
-static int build(struct opening *o, struct dcp_err *err)
+static int build_index(struct opening *o, struct dcp_err *err)
 {
 	const struct dcp_file_id *ids;
 	size_t n;
@@ -326,7 +326,7 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 }
 
 /* The index, from the cache or built. */
-static int obtain(struct opening *o, struct dcp_err *err)
+static int obtain_index(struct opening *o, struct dcp_err *err)
 {
 	int code;
 
@@ -334,13 +334,13 @@ static int obtain(struct opening *o, struct dcp_err *err)
 		return 0;
 	if (o->build.opts->cached_only)
 		return dcp_fail(err, -EAGAIN, "not indexed yet");
-	code = build(o, err);
+	code = build_index(o, err);
 	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
 		dcp_index_close(o->build.index);
 		o->build.index = NULL;
 		code = open_dir(o, err);
 		if (code == 0)
-			code = build(o, err);
+			code = build_index(o, err);
 	}
 	return code;
 }
@@ -361,7 +361,7 @@ static bool is_broken(struct dcp_index *ix)
 	return rc == 0;
 }
 
-static uint64_t generation(const struct dcp_version *v)
+static uint64_t hash_generation(const struct dcp_version *v)
 {
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
@@ -378,7 +378,7 @@ static uint64_t generation(const struct dcp_version *v)
 	return hash;
 }
 
-static int start(struct opening *o, struct dcp_err *err)
+static int start_version(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_version *v = o->v;
 	const struct dcp_store_opts *opts = o->build.opts;
@@ -429,9 +429,9 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	code = dcp_source_resolve(source, &o.source);
 	code = code < 0 ? dcp_fail(err, code, "out of memory") : open_dir(&o, err);
 	if (code == 0)
-		code = start(&o, err);
+		code = start_version(&o, err);
 	if (code == 0)
-		code = obtain(&o, err);
+		code = obtain_index(&o, err);
 	o.v->index = o.build.index;
 	o.v->index_path = o.build.path;
 	o.v->built = o.build.built;
@@ -439,7 +439,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		if (opts->pool)
 			dcp_index_share(o.v->index, opts->pool);
 		ids = dcp_index_files(o.v->index, &n);
-		o.v->generation = generation(o.v);
+		o.v->generation = hash_generation(o.v);
 		o.v->broken = is_broken(o.v->index);
 		how = (struct dcp_files_opts){ .map = !opts->no_map,
 					       .counts = opts->counts,

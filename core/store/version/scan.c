@@ -58,7 +58,7 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 	return newest == INT64_MIN ? mtime_of(dir, ".") : newest;
 }
 
-static const char *keep(struct scanning *s, const char *text)
+static const char *keep_text(struct scanning *s, const char *text)
 {
 	return dcp_arena_strdup(&s->scan->arena, text);
 }
@@ -69,7 +69,7 @@ static const char *keep_name(struct scanning *s, const char *name)
 	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
 
 	dcp_buf_printf(&full, "%s%s%s", s->run ? s->run : "", s->run ? "@" : "", name);
-	return dcp_buf_error(&full) ? NULL : keep(s, full.p);
+	return dcp_buf_error(&full) ? NULL : keep_text(s, full.p);
 }
 
 /* Copy @where, prefixed by the directory that stands for the source. */
@@ -78,7 +78,7 @@ static const char *keep_where(struct scanning *s, const char *where)
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 
 	dcp_buf_printf(&path, "%s%s%s", s->below, *s->below && *where ? "/" : "", where);
-	return dcp_buf_error(&path) ? NULL : keep(s, path.p);
+	return dcp_buf_error(&path) ? NULL : keep_text(s, path.p);
 }
 
 /* The result of one probe of a directory, or of a group of its files. */
@@ -91,7 +91,7 @@ struct verdict {
 };
 
 /* Trainers rename a directory when it is complete; its commit marks may exist before that. */
-static const char *reason(const char *where, const struct verdict *v)
+static const char *find_reason(const char *where, const struct verdict *v)
 {
 	if (*where && dcp_order_is_unfinished(where))
 		return "by its name it is still being written";
@@ -113,17 +113,17 @@ static bool is_loose(const struct dcp_dir *dir, const struct dcp_format *format)
 	return any && !dcp_weights_is_home(dir);
 }
 
-static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
-	       const char *where, const struct verdict *v)
+static int add_found(struct scanning *s, const struct dcp_dir *dir, const char *name,
+		     const char *where, const struct verdict *v)
 {
-	const char *why = reason(where, v);
+	const char *why = find_reason(where, v);
 	struct dcp_found c = {
 		.name = keep_name(s, name),
 		.where = keep_where(s, where),
-		.group = v->group ? keep(s, v->group) : NULL,
+		.group = v->group ? keep_text(s, v->group) : NULL,
 		.format = v->format,
 		.complete = !why,
-		.why = why ? keep(s, why) : NULL,
+		.why = why ? keep_text(s, why) : NULL,
 		.uncommitted = v->uncommitted,
 		.loose = v->group || is_loose(dir, v->format),
 		.commit_ns = dcp_commit_time(dir, v->format),
@@ -152,7 +152,7 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 	if (code < 0)
 		return code == -ENOMEM ? code : 0;
 	v.match = format->probe(&part, v.why, sizeof(v.why));
-	return v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
+	return v.match == DCP_MATCH_NO ? 0 : add_found(s, &part, name, where, &v);
 }
 
 /* Is a group named as the model of its directory? Other groups may be added beside it later. */
@@ -204,8 +204,8 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
  * Add @dir, which lies in @above (NULL: it is the source), if it is a checkpoint, or the
  * checkpoints among its files. 1: something was added, 0: nothing.
  */
-static int consider(struct scanning *s, const struct dcp_dir *above, const struct dcp_dir *dir,
-		    const char *name, const char *where)
+static int consider_dir(struct scanning *s, const struct dcp_dir *above,
+			const struct dcp_dir *dir, const char *name, const char *where)
 {
 	struct verdict v = { .match = DCP_MATCH_NO };
 
@@ -221,7 +221,7 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 	v.uncommitted = v.format->committed && !v.format->committed(above, name);
 	if (above && v.format->committed && !v.uncommitted)
 		v.match = DCP_MATCH_YES;
-	return add(s, dir, name, where, &v);
+	return add_found(s, dir, name, where, &v);
 }
 
 static const struct dcp_format nobodys = { .name = "unknown" };
@@ -275,7 +275,7 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 		if (opened < 0)
 			continue;
 		if ((!links && !s->run) || !was_found(s, &child))
-			code = consider(s, dir, &child, e->name, e->name);
+			code = consider_dir(s, dir, &child, e->name, e->name);
 	}
 	return code < 0 ? code : 0;
 }
@@ -313,7 +313,7 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 	if (!s->below)
 		code = -ENOMEM;
 	else
-		code = consider(s, dir, &there, place, "");
+		code = consider_dir(s, dir, &there, place, "");
 	if (code == 0 || (code > 0 && list_of(s)[before].group))
 		code = consider_links(s, &there, NULL, false);
 	if (code == 0)
@@ -335,10 +335,10 @@ static int note_family(struct scanning *s, const struct dcp_dir *dir, const char
 
 	if (!dcp_scan_family(dir, why, sizeof(why)))
 		return 0;
-	c.name = keep(s, name);
+	c.name = keep_text(s, name);
 	c.where = keep_where(s, name);
 	c.commit_ns = mtime_of(dir, ".");
-	c.why = keep(s, why);
+	c.why = keep_text(s, why);
 	dcp_buf_add(&s->skipped, &c, sizeof(c));
 	return c.name && c.where && c.why && !dcp_buf_error(&s->skipped) ? 0 : -ENOMEM;
 }
@@ -382,7 +382,7 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 static int add_closed(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		      const char *why)
 {
-	struct dcp_found c = { .name = keep(s, name),
+	struct dcp_found c = { .name = keep_text(s, name),
 			       .where = keep_where(s, name),
 			       .format = &nobodys,
 			       .closed = true,
@@ -454,7 +454,7 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 	while (n > 1 && real[n - 1] == '/') /* slashes at the end of a URL */
 		real[--n] = '\0';
 	slash = real ? strrchr(real, '/') : NULL;
-	name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
+	name = keep_text(s, slash && slash[1] ? slash + 1 : "checkpoint");
 
 	free(real);
 	return name;
@@ -491,11 +491,11 @@ static int add_skipped(struct scanning *s)
  * loose files are versions beside directories. An incomplete one counts only if no directory in
  * it is complete: a stray shard beside the versions must not hide them.
  */
-static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
+static int look_at_source(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {
 	struct dcp_found *first;
 	const char *name = name_of(s, dir), *place = usual_place(dir);
-	int code = name ? consider(s, NULL, dir, name, "") : -ENOMEM;
+	int code = name ? consider_dir(s, NULL, dir, name, "") : -ENOMEM;
 	size_t self = s->n;
 
 	first = list_of(s);
@@ -577,7 +577,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	if (code < 0)
 		return code;
 	dcp_arena_init(&scan.arena, arena_limit);
-	code = look(&s, &dir, err);
+	code = look_at_source(&s, &dir, err);
 	if (code == 0)
 		code = hand_over(&s);
 	if (code == 0)

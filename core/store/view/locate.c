@@ -169,8 +169,8 @@ static int open_torch(const struct dcp_view *view, const struct dcp_source *item
  * Convert @len steps of @step elements in row-major order to steps in the stored order of @tt. The
  * steps must lie along one dimension of @tt; @at has the position in each dimension.
  */
-static bool restep(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len, uint64_t *at,
-		   uint64_t *out)
+static bool convert_steps(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len,
+			  uint64_t *at, uint64_t *out)
 {
 	uint64_t inner = 1;
 
@@ -188,8 +188,8 @@ static bool restep(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t le
 }
 
 /* Compute the first element and the steps of a part of a tensor that is stored in another order. */
-static int restride(struct dcp_view *view, struct dcp_piece *p,
-		    const struct dcp_torch_tensor *tt, struct dcp_err *err)
+static int convert_strides(struct dcp_view *view, struct dcp_piece *p,
+			   const struct dcp_torch_tensor *tt, struct dcp_err *err)
 {
 	uint32_t ndim = view->t.ndim;
 	uint64_t *stride = dcp_arena_calloc(&view->arena, ndim + 1, sizeof(*stride));
@@ -202,7 +202,7 @@ static int restride(struct dcp_view *view, struct dcp_piece *p,
 		first += at[d] * tt->stride[d];
 	}
 	for (uint32_t d = 0; d < ndim; d++)
-		if (!restep(tt, p->stride[d], p->len[d], at, &stride[d]))
+		if (!convert_steps(tt, p->stride[d], p->len[d], at, &stride[d]))
 			return dcp_fail_at(
 				err, -ENOTSUP, p->off,
 				"the stored tensor is transposed, and its rows do not "
@@ -256,7 +256,7 @@ static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
 	p->filter = (uint8_t)tt->filter;
 	p->nbytes = item->size - tt->off;
 	if (p->item_n)
-		return tt->row_major ? 0 : restride(view, p, tt, err);
+		return tt->row_major ? 0 : convert_strides(view, p, tt, err);
 	p->stride = NULL;
 	if (!tt->row_major) {
 		stride = dcp_arena_calloc(&view->arena, tt->ndim, sizeof(*stride));
@@ -296,8 +296,8 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 
 /* Limit the output to the size of the tensor with a storage twice its size and a torch.save frame,
  * as a protection from decompression bombs. */
-static int decompress(const struct dcp_view *view, const struct dcp_source *item,
-		      const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
+static int decompress_item(const struct dcp_view *view, const struct dcp_source *item,
+			   const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
 {
 	enum dcp_codec codec =
 		p->filter == DCP_FILTER_DEFLATE ? DCP_CODEC_DEFLATE : DCP_CODEC_ZSTD;
@@ -319,8 +319,8 @@ static int decode_latin1(const struct dcp_view *view, const struct dcp_source *i
 }
 
 /* Decode a whole item into separate memory, which the view unmaps. */
-static int decode(struct dcp_view *view, const struct dcp_source *item,
-		  const struct dcp_piece *p, struct dcp_source *out, struct dcp_err *err)
+static int decode_item(struct dcp_view *view, const struct dcp_source *item,
+		       const struct dcp_piece *p, struct dcp_source *out, struct dcp_err *err)
 {
 	dcp_auto_fd int fd = memfd_create("dcpfs-item", MFD_CLOEXEC);
 	uint64_t n = 0;
@@ -341,7 +341,7 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	rc = p->filter == DCP_FILTER_SUM ? dcp_view_sum(view, item, p, fd, err)
 	     : p->filter == DCP_FILTER_LATIN1
 		     ? decode_latin1(view, item, item_elements(p), fd, &n, err)
-		     : decompress(view, item, p, fd, &n, err);
+		     : decompress_item(view, item, p, fd, &n, err);
 	if (rc < 0)
 		return rc;
 	if (n == 0) {
@@ -477,7 +477,7 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
 		uint64_t need = item_elements(p) * view->emitted.itemsize;
 
-		rc = decode(view, &item, p, &decoded, err);
+		rc = decode_item(view, &item, p, &decoded, err);
 		if (rc < 0)
 			return rc;
 		item = decoded;
@@ -647,7 +647,7 @@ static void mark_needed(struct dcp_view *view)
 
 /* Tile only the pieces that the cut touches. That all pieces cover the tensor was proved when the
  * index was made. */
-static int tile(struct dcp_view *view, struct dcp_err *err)
+static int tile_view(struct dcp_view *view, struct dcp_err *err)
 {
 	struct dcp_box box;
 
@@ -677,7 +677,7 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	if (t->npieces)
 		memcpy(pieces, t->pieces, t->npieces * sizeof(*pieces));
 	t->pieces = pieces;
-	rc = tile(view, err);
+	rc = tile_view(view, err);
 	if (rc < 0)
 		return rc;
 	mark_needed(view);

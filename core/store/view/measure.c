@@ -138,7 +138,7 @@ int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
 	return 0;
 }
 
-static void keep(struct dcp_measures *m)
+static void keep_measures(struct dcp_measures *m)
 {
 	int64_t began = dcp_now_ns(CLOCK_MONOTONIC), now;
 
@@ -153,13 +153,14 @@ void dcp_measures_close(struct dcp_measures *m)
 {
 	if (!m)
 		return;
-	keep(m);
+	keep_measures(m);
 	pthread_mutex_destroy(&m->lock);
 	dcp_buf_finish(&m->all);
 	free(m);
 }
 
-static const struct dcp_measured *find(const struct dcp_measures *m, const struct dcp_row *row)
+static const struct dcp_measured *find_measured(const struct dcp_measures *m,
+						const struct dcp_row *row)
 {
 	return dcp_kept_at(&m->all, sizeof(struct dcp_measured), row->id, row->key);
 }
@@ -170,7 +171,7 @@ bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 	const struct dcp_measured *known;
 
 	pthread_mutex_lock(&m->lock);
-	known = find(m, row);
+	known = find_measured(m, row);
 	if (known)
 		*out = *known;
 	pthread_mutex_unlock(&m->lock);
@@ -211,7 +212,7 @@ int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
 	if (dcp_kept_put(&m->all, sizeof(*out), row->id, row->key, out) == 0)
 		m->dirty = true;
 	if (dcp_now_ns(CLOCK_MONOTONIC) >= m->keep_ns)
-		keep(m);
+		keep_measures(m);
 	pthread_mutex_unlock(&m->lock);
 	return 0;
 }

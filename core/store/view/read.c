@@ -45,7 +45,7 @@ struct request {
 	struct dcp_io_counts io;
 };
 
-static void start(struct request *r, const struct dcp_view *view)
+static void start_request(struct request *r, const struct dcp_view *view)
 {
 	r->view = view;
 	r->gather = NULL;
@@ -148,7 +148,8 @@ static int hold_more(struct request *r, const struct dcp_backing *b,
 
 /* The same, but if the limit is reached, the held files are released after their pending reads are
  * made. */
-static int touch(struct request *r, const struct dcp_backing *b, const struct dcp_file **out)
+static int touch_file(struct request *r, const struct dcp_backing *b,
+		      const struct dcp_file **out)
 {
 	int rc = hold_more(r, b, out);
 
@@ -211,7 +212,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
  * kernel: its read-ahead then brings only bytes of the tensor, in larger pieces of memory than
  * requested pages.
  */
-static void fetch(struct request *r)
+static void fetch_pages(struct request *r)
 {
 	const struct dcp_view *view = r->view;
 	uint64_t from = r->off, to = r->off + r->n, unit = view->unit, fetched;
@@ -291,7 +292,7 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 		clear_runs(s, 0, c->dst + s->dst);
 		return 0;
 	}
-	rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch(r, b, &file);
+	rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch_file(r, b, &file);
 	if (rc < 0)
 		return rc;
 	r->io.runs += bytes / s->run;
@@ -411,7 +412,7 @@ static int copy_body(void *arg)
 	struct request *r = arg;
 	int rc;
 
-	fetch(r);
+	fetch_pages(r);
 	rc = r->view->convert ? copy_converted(r) : copy_stored(r, r->off, r->dst, r->n);
 	if (rc == 0)
 		rc = dcp_gather_end(r->gather);
@@ -425,7 +426,7 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 	struct request r;
 	int rc;
 
-	start(&r, view);
+	start_request(&r, view);
 	r.dst = buf;
 	r.n = n;
 	if (off < view->header.n) {
@@ -475,7 +476,7 @@ struct pointing {
 	uint64_t at[DCP_REPLY_ENTRIES];
 };
 
-static int point(void *arg, const struct dcp_run *run)
+static int point_at_run(void *arg, const struct dcp_run *run)
 {
 	struct pointing *p = arg;
 	const uint8_t *map;
@@ -498,7 +499,7 @@ static int point(void *arg, const struct dcp_run *run)
 }
 
 /* Move the held files of the request to the reply. */
-static void lend(const struct request *r, struct dcp_reply *to)
+static void lend_files(const struct request *r, struct dcp_reply *to)
 {
 	for (uint32_t i = 0; i < r->ntouched; i++, to->nheld++) {
 		to->held[to->nheld].files = r->view->files;
@@ -515,14 +516,14 @@ static int point_at_body(const struct dcp_view *view, uint64_t off, size_t n,
 	struct request r;
 	int rc, same;
 
-	start(&r, view);
+	start_request(&r, view);
 	r.off = off;
 	r.n = n;
 	p.n = 0;
 	p.max = dcp_reply_room(to);
 	p.r = &r;
 	p.iov = to->entry + to->n;
-	rc = dcp_strided_runs(&view->tiling, &view->cut, off, n, point, &p);
+	rc = dcp_strided_runs(&view->tiling, &view->cut, off, n, point_at_run, &p);
 	same = rc > 0 ? check_touched(&r) : 0;
 	if (rc <= 0 || same < 0 || r.ntouched > DCP_REPLY_FILES - to->nheld) {
 		release_touched(&r, 0);
@@ -530,11 +531,11 @@ static int point_at_body(const struct dcp_view *view, uint64_t off, size_t n,
 	}
 	to->n += p.n;
 	to->done += n;
-	fetch(&r);
+	fetch_pages(&r);
 	r.io.mapped += n;
 	r.io.runs += p.n;
 	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
-	lend(&r, to);
+	lend_files(&r, to);
 	return 1;
 }
 
@@ -608,7 +609,7 @@ int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd,
 
 	if (view->convert || off < view->header.n)
 		return 0;
-	start(&r, view);
+	start_request(&r, view);
 	r.off = off - view->header.n;
 	r.n = n;
 	rc = dcp_strided_runs(&view->tiling, &view->cut, r.off, n, copy_to_file, &t);

@@ -16,7 +16,7 @@
 #include "core/model/tensor.h"
 
 /* "4,194,304" */
-static const char *grouped(uint64_t v, char out[32])
+static const char *group_digits(uint64_t v, char out[32])
 {
 	char plain[24];
 	int n = snprintf(plain, sizeof(plain), "%llu", (unsigned long long)v), k = 0;
@@ -47,9 +47,9 @@ static int fail_cut(const struct place *at, uint64_t size)
 		at->err, -ENODATA, at->p->off,
 		"%.200s is %s bytes; metadata expects at least %s (bytes %s-%s, piece "
 		"%zu of %zu): was the writer interrupted?",
-		at->file, grouped(size, has), grouped(end, wants), grouped(at->p->off, lo),
-		grouped(end - !!at->p->nbytes, hi), (size_t)(at->p - at->t->pieces) + 1,
-		at->t->npieces);
+		at->file, group_digits(size, has), group_digits(end, wants),
+		group_digits(at->p->off, lo), group_digits(end - !!at->p->nbytes, hi),
+		(size_t)(at->p - at->t->pieces) + 1, at->t->npieces);
 }
 
 static int fail_short(const struct place *at, uint64_t need)
@@ -60,14 +60,14 @@ static int fail_short(const struct place *at, uint64_t need)
 		at->err, -EBADMSG, at->p->off,
 		"%.200s: piece %zu of %zu has %s bytes at %llu; its elements take %s", at->file,
 		(size_t)(at->p - at->t->pieces) + 1, at->t->npieces,
-		grouped(at->p->nbytes, has), (unsigned long long)at->p->off,
-		grouped(need, wants));
+		group_digits(at->p->nbytes, has), (unsigned long long)at->p->off,
+		group_digits(need, wants));
 }
 
 /*
  * Compute the stored bytes from the first element of @p to the end of its last; false on overflow.
  */
-static bool span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
+static bool count_span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
 {
 	uint64_t n = 1, step;
 
@@ -92,7 +92,7 @@ static int check_length(const struct place *at)
 			at->err, -EBADMSG, p->off,
 			"%.200s: piece %zu of %zu holds a part of its box with strides",
 			at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
-	if (p->item_n && (!span(at->t, p, &need) || !p->stride ||
+	if (p->item_n && (!count_span(at->t, p, &need) || !p->stride ||
 			  !dcp_range_ok(p->item_lo, need / at->t->itemsize, p->item_n)))
 		return dcp_fail_at(at->err, -EBADMSG, p->off,
 				   "%.200s: piece %zu of %zu is not a part of its item",
@@ -107,7 +107,7 @@ static int check_length(const struct place *at)
 	if (p->enc != DCP_ENC_PLAIN) {
 		if (dcp_ckd_mul(&need, p->item_n ? p->item_n : p->run_n, at->t->itemsize))
 			need = UINT64_MAX;
-	} else if (!span(at->t, p, &need)) {
+	} else if (!count_span(at->t, p, &need)) {
 		need = UINT64_MAX;
 	}
 	return p->nbytes < need ? fail_short(at, need) : 0;
@@ -270,8 +270,8 @@ struct shortened {
 	char why[80];
 };
 
-static bool shorten(struct shortened *s, const char **key, const char *const **path,
-		    size_t *npath)
+static bool shorten_key(struct shortened *s, const char **key, const char *const **path,
+			size_t *npath)
 {
 	uint64_t left = DCP_INDEX_MAX_PATH;
 	size_t n = strlen(*key);
@@ -337,7 +337,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 }
 
 /* Find out what is wrong with the tensor, if anything, and its number of bytes. */
-static int examine(struct dcp_index_writer *w, struct draft *d)
+static int examine_tensor(struct dcp_index_writer *w, struct draft *d)
 {
 	const struct dcp_tensor *t = d->t;
 	struct dcp_err err = { 0 };
@@ -456,7 +456,7 @@ static int prepare_copies(struct dcp_index_writer *w, const struct dcp_tensor *t
 }
 
 /* Prepare the shape, path and pieces in the form of the row. */
-static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struct draft *d)
+static int prepare_row(struct dcp_index_writer *w, const struct dcp_tensor *t, struct draft *d)
 {
 	dcp_buf_reset(&w->shape);
 	dcp_index_put_shape(&w->shape, t->shape, t->ndim);
@@ -494,7 +494,7 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 
 	if (code < 0)
 		return code;
-	if (shorten(&s, &t.key, &t.path, &t.npath))
+	if (shorten_key(&s, &t.key, &t.path, &t.npath))
 		draft_fail(&d, s.why, "");
 	if (t.ndim > DCP_MAX_NDIM) { /* cannot be emitted at all */
 		draft_fail(&d, "it has more than 64 dimensions", "");
@@ -505,11 +505,11 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 		t.dtype_name = dcp_dtype_info(dcp_tensor_shown(&t))->name;
 	if (number >= DCP_INDEX_MAX_ROWS)
 		return dcp_index_give_up(w, -E2BIG, "too many rows");
-	code = prepare(w, &t, &d);
+	code = prepare_row(w, &t, &d);
 	if (code == 0)
 		code = check_key(w, &d, number);
 	if (code == 0)
-		code = examine(w, &d);
+		code = examine_tensor(w, &d);
 	if (code == 0 && t.cast && !dcp_tensor_shown_nbytes(&t, &d.nbytes)) {
 		draft_fail(&d, "it has more bytes than fit in 63 bits", "");
 		d.nbytes = 0;
@@ -599,7 +599,7 @@ static int insert_object(struct dcp_index_writer *w, enum dcp_index_add which,
 static int prepare_object(struct dcp_index_writer *w, struct dcp_object *o, uint32_t number,
 			  struct shortened *s)
 {
-	if (shorten(s, &o->key, &o->path, &o->npath)) {
+	if (shorten_key(s, &o->key, &o->path, &o->npath)) {
 		o->error = s->why;
 		o->json = NULL;
 	}

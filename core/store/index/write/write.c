@@ -75,7 +75,7 @@ static int make_temp(struct dcp_index_writer *w, const char *path, int64_t *bega
 	return 0;
 }
 
-static int begin(struct dcp_index_writer *w, int64_t began)
+static int begin_index(struct dcp_index_writer *w, int64_t began)
 {
 	static const char *const tables[] = { DCP_SQL_TABLES };
 	char marks[96];
@@ -116,7 +116,7 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 	dcp_arena_init(&w->scratch, scratch_limit);
 	code = path ? make_temp(w, path, &began, err) : 0;
 	if (code == 0) {
-		code = begin(w, began);
+		code = begin_index(w, began);
 		if (code < 0 && err)
 			*err = w->err;
 	}
@@ -240,7 +240,7 @@ static void close_db(struct dcp_index_writer *w)
 /* The file is opened and checked as by any reader before it gets its name; this open index is then
  * handed out.
  *  */
-static int publish(struct dcp_index_writer *w, struct dcp_index **open_index)
+static int publish_file(struct dcp_index_writer *w, struct dcp_index **open_index)
 {
 	struct dcp_index *ix;
 	dcp_auto_fd int fd = -1;
@@ -290,7 +290,7 @@ int dcp_index_commit(struct dcp_index_writer *w, struct dcp_index **open_index,
 	int code = finish_rows(w);
 
 	if (code == 0)
-		code = w->temp ? publish(w, open_index) : publish_memory(w, open_index);
+		code = w->temp ? publish_file(w, open_index) : publish_memory(w, open_index);
 	if (code < 0 && err)
 		*err = w->err;
 	dcp_index_abandon(w);

@@ -59,7 +59,7 @@ int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which)
 
 enum { MAP_MIN = 64 };
 
-static uint32_t home(const struct dcp_index_map *m, uint32_t tag)
+static uint32_t find_home(const struct dcp_index_map *m, uint32_t tag)
 {
 	return (uint32_t)((uint64_t)tag * m->cap >> 32);
 }
@@ -69,7 +69,7 @@ uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32
 	uint32_t tag = (uint32_t)(hash >> 32);
 
 	while (*at < m->cap) {
-		uint32_t i = home(m, tag) + (*at)++;
+		uint32_t i = find_home(m, tag) + (*at)++;
 		const struct dcp_index_slot *s = &m->slots[i < m->cap ? i : i - m->cap];
 
 		if (s->number == 0)
@@ -80,16 +80,16 @@ uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32
 	return 0;
 }
 
-static void put(struct dcp_index_map *m, struct dcp_index_slot s)
+static void put_slot(struct dcp_index_map *m, struct dcp_index_slot s)
 {
-	uint32_t i = home(m, s.tag);
+	uint32_t i = find_home(m, s.tag);
 
 	while (m->slots[i].number)
 		i = i + 1 < m->cap ? i + 1 : 0;
 	m->slots[i] = s;
 }
 
-static int grow(struct dcp_index_map *m)
+static int grow_map(struct dcp_index_map *m)
 {
 	struct dcp_index_map bigger = { .n = m->n };
 
@@ -101,7 +101,7 @@ static int grow(struct dcp_index_map *m)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->cap; i++)
 		if (m->slots[i].number)
-			put(&bigger, m->slots[i]);
+			put_slot(&bigger, m->slots[i]);
 	free(m->slots);
 	*m = bigger;
 	return 0;
@@ -109,11 +109,11 @@ static int grow(struct dcp_index_map *m)
 
 int dcp_index_map_add(struct dcp_index_map *m, uint64_t hash, uint32_t number)
 {
-	int code = m->n >= m->cap / 3 * 2 ? grow(m) : 0;
+	int code = m->n >= m->cap / 3 * 2 ? grow_map(m) : 0;
 
 	if (code < 0)
 		return code;
-	put(m, (struct dcp_index_slot){ (uint32_t)(hash >> 32), number });
+	put_slot(m, (struct dcp_index_slot){ (uint32_t)(hash >> 32), number });
 	m->n++;
 	return 0;
 }
@@ -229,7 +229,7 @@ static int emit_file(struct dcp_index_writer *w, const char *name, bool packed,
 	return code;
 }
 
-static int show(struct dcp_index_writer *w, uint32_t number)
+static int show_file(struct dcp_index_writer *w, uint32_t number)
 {
 	sqlite3_bind_int64(w->stmt[DCP_SHOW_FILE], 1, (sqlite3_int64)number + 1);
 	return dcp_index_run(w, DCP_SHOW_FILE);
@@ -251,7 +251,7 @@ int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *i
 		if (code == 0)
 			code = add_seen(w, &f);
 		if (code == 0 && f.id.shown)
-			code = show(w, (uint32_t)i);
+			code = show_file(w, (uint32_t)i);
 	}
 	return code;
 }
@@ -286,7 +286,7 @@ int dcp_index_emit_sidecar(void *ctx, const char *name)
 
 	if (code < 0 || dcp_index_seen(w)[number].error)
 		return code;
-	return show(w, number);
+	return show_file(w, number);
 }
 
 /*
