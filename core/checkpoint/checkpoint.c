@@ -16,7 +16,7 @@
 
 /* Return the next component of *path and advance *path past the slash after it. NULL: no component
  * is left, or out of memory. */
-static char *component(struct dcp_arena *arena, const char **path)
+static char *take_component(struct dcp_arena *arena, const char **path)
 {
 	size_t n = strcspn(*path, "/");
 	char *s = n ? dcp_arena_strndup(arena, *path, n) : NULL;
@@ -38,10 +38,10 @@ int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_
 		return dcp_err_say(err, -ENOMEM);
 	if (!real || !dcp_mounts_around(real, &m, &rest))
 		return 0;
-	version = component(ck->arena, &rest);
+	version = take_component(ck->arena, &rest);
 	if (strncmp(rest, "shard/", 6) == 0) {
 		rest += 6;
-		ck->layout = component(ck->arena, &rest);
+		ck->layout = take_component(ck->arena, &rest);
 		if (!ck->layout || !dcp_take_number(&rest, NULL, 10, &rank) ||
 		    rank >= UINT32_MAX)
 			return dcp_fail(err, -EINVAL,

@@ -11,7 +11,7 @@
 #include "core/checkpoint/dcpfs_abi.h"
 
 /* The kernel writes space, tab, newline and backslash as \ooo; undone in place. */
-static void unescape(char *s)
+static void unescape_text(char *s)
 {
 	char *to = s;
 
@@ -39,7 +39,7 @@ static int parse_line(char *line, char **path, struct dcp_mount *out)
 		point = strsep(&rest, " ");
 	if (!point || !rest)
 		return 0;
-	unescape(point);
+	unescape_text(point);
 	*path = point;
 	while ((word = strsep(&rest, " ")) && strcmp(word, "-") != 0)
 		;
@@ -47,7 +47,7 @@ static int parse_line(char *line, char **path, struct dcp_mount *out)
 	source = strsep(&rest, " ");
 	if (!fstype || !source)
 		return 0;
-	unescape(source);
+	unescape_text(source);
 	snprintf(out->fstype, sizeof(out->fstype), "%s", fstype);
 	snprintf(out->source, sizeof(out->source), "%s", source);
 	out->dev = makedev(maj, min);
@@ -55,7 +55,8 @@ static int parse_line(char *line, char **path, struct dcp_mount *out)
 }
 
 /* Read the next well-formed line. */
-static bool next(FILE *mountinfo, char **line, size_t *cap, char **point, struct dcp_mount *out)
+static bool read_mount(FILE *mountinfo, char **line, size_t *cap, char **point,
+		       struct dcp_mount *out)
 {
 	while (getline(line, cap, mountinfo) >= 0) {
 		(*line)[strcspn(*line, "\n")] = '\0';
@@ -73,7 +74,7 @@ int dcp_mounts_read(FILE *mountinfo, const char *path, struct dcp_mount *out)
 	int found = 0;
 	char *point;
 
-	while (next(mountinfo, &line, &cap, &point, &m)) {
+	while (read_mount(mountinfo, &line, &cap, &point, &m)) {
 		if (strcmp(point, path) != 0)
 			continue;
 		*out = m;
@@ -91,7 +92,7 @@ void dcp_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp_m
 	size_t cap = 0;
 	char *point;
 
-	while (f && next(f, &line, &cap, &point, &m))
+	while (f && read_mount(f, &line, &cap, &point, &m))
 		fn(ctx, point, &m);
 }
 

@@ -98,7 +98,7 @@ struct job {
 };
 
 /* The value at "a.b.c" below @o. */
-static const struct dcp_json *at(const struct dcp_json *o, const char *path)
+static const struct dcp_json *find_value(const struct dcp_json *o, const char *path)
 {
 	char name[64];
 
@@ -137,14 +137,14 @@ static const struct dcp_json *of_layers(struct job *j, const char *path)
 	for (size_t i = 0, n = dcp_json_len(j->layers); i < n; i++) {
 		const struct dcp_json *layer = dcp_json_at(j->layers, i);
 
-		if (!dcp_json_is_object(at(layer, part))) {
+		if (!dcp_json_is_object(find_value(layer, part))) {
 			j->differ |= *part == 'a';
 			continue;
 		}
 		if (any)
-			j->differ |= !is_same(v, at(layer, path));
+			j->differ |= !is_same(v, find_value(layer, path));
 		else
-			v = at(layer, path);
+			v = find_value(layer, path);
 		any = true;
 	}
 	return v;
@@ -171,7 +171,7 @@ static size_t dense_layers(const struct job *j)
 	size_t dense = 0, n = dcp_json_len(j->layers);
 
 	for (size_t i = 0; i < n; i++) {
-		if (dcp_json_is_object(at(dcp_json_at(j->layers, i), "moe")))
+		if (dcp_json_is_object(find_value(dcp_json_at(j->layers, i), "moe")))
 			continue;
 		if (dense++ < i)
 			return SIZE_MAX;
@@ -277,7 +277,7 @@ static bool put_deepseek(struct job *j)
 	dcp_jsonw_put_u64(&j->w, "n_shared_experts", shared / each);
 	dcp_jsonw_put_u64(&j->w, "first_k_dense_replace", dense_layers(j));
 	dcp_jsonw_put_u64(&j->w, "num_nextn_predict_layers",
-			  dcp_json_len(at(j->of, "mtp_layers")));
+			  dcp_json_len(find_value(j->of, "mtp_layers")));
 	dcp_jsonw_put_u64(&j->w, "n_group", groups ? groups : 1);
 	dcp_jsonw_put_u64(&j->w, "topk_group", taken ? taken : 1);
 	dcp_jsonw_key(&j->w, "q_lora_rank");
@@ -296,7 +296,7 @@ static void put_windows(struct job *j)
 	dcp_jsonw_put_array(&j->w, "layer_types");
 	for (size_t i = 0; i < dcp_json_len(j->layers); i++) {
 		uint64_t n = read_count(
-			at(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
+			find_value(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
 
 		j->differ |= n && window && n != window;
 		dcp_jsonw_str(&j->w, n ? "sliding_attention" : "full_attention");
@@ -309,7 +309,7 @@ static void put_windows(struct job *j)
 
 static bool put_all(struct job *j, const struct dcp_json *root)
 {
-	const char *dtype = dcp_json_str(at(root, "training.dtype"));
+	const char *dtype = dcp_json_str(find_value(root, "training.dtype"));
 
 	for (size_t i = 0; i < DCP_LEN(models); i++)
 		if (models[i].of == j->model) {
@@ -322,7 +322,7 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 	for (size_t i = 0; i < DCP_LEN(values); i++)
 		if (values[i].of & j->model &&
 		    !put_value(j, values[i].name, values[i].kind,
-			       values[i].base == OF_MODEL ? at(j->of, values[i].path)
+			       values[i].base == OF_MODEL ? find_value(j->of, values[i].path)
 							  : of_layers(j, values[i].path)) &&
 		    values[i].must)
 			return false;
@@ -347,9 +347,9 @@ int dcp_made_torchtitan(const char *json, size_t n, struct dcp_buf *out)
 
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
-	name = dcp_json_str(at(root, "model_spec.name"));
-	j.of = at(root, "model_spec.model");
-	j.layers = at(j.of, "layers");
+	name = dcp_json_str(find_value(root, "model_spec.name"));
+	j.of = find_value(root, "model_spec.model");
+	j.layers = find_value(j.of, "layers");
 	j.model = name ? model_of(&j, name) : 0;
 	if (j.model) {
 		dcp_jsonw_init(&j.w, out, true);

@@ -61,7 +61,7 @@ static const char *const functions[] = {
 
 static bool is_loaded;
 
-static void load(void)
+static void load_library(void)
 {
 	char why[128];
 
@@ -73,7 +73,7 @@ static bool is_there(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, load);
+	pthread_once(&once, load_library);
 	return is_loaded;
 }
 
@@ -344,8 +344,8 @@ static bool has_decoder(struct archive *a, enum dcp_codec codec)
 	       lib.archive_read_append_filter(a, codecs[codec].filter) == ARCHIVE_OK;
 }
 
-static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64_t limit,
-		   struct dcp_err *err)
+static int inflate_feed(struct feed *f, enum dcp_codec codec, struct drain *d, uint64_t limit,
+			struct dcp_err *err)
 {
 	struct archive_entry *entry;
 	struct archive *a;
@@ -391,7 +391,7 @@ int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t
 	struct drain d = { .take = take_buf, .buf = out };
 	struct feed f = { .src = src };
 
-	return inflate(&f, DCP_CODEC_ZSTD, &d, limit, err);
+	return inflate_feed(&f, DCP_CODEC_ZSTD, &d, limit, err);
 }
 
 int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_fd,
@@ -400,7 +400,7 @@ int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_f
 {
 	struct drain d = { .take = take_fd, .fd = out_fd, .summed = codec == DCP_CODEC_GZIP };
 	struct feed f = { .src = src, .watch = watch };
-	int rc = inflate(&f, codec, &d, limit, err);
+	int rc = inflate_feed(&f, codec, &d, limit, err);
 
 	*n = d.n;
 	if (rc == 0 && codec == DCP_CODEC_GZIP)
@@ -413,7 +413,7 @@ int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *h
 {
 	struct drain d = { .take = take_head, .head = head, .head_n = n };
 	struct feed f = { .src = src };
-	int rc = inflate(&f, codec, &d, UINT64_MAX, err);
+	int rc = inflate_feed(&f, codec, &d, UINT64_MAX, err);
 
 	*got = (size_t)DCP_MIN(d.n, (uint64_t)n);
 	return rc < 0 ? rc : 0;

@@ -54,7 +54,7 @@ struct reader {
 	size_t n;
 };
 
-static int damaged(const struct reader *r, const char *what)
+static int fail_damaged(const struct reader *r, const char *what)
 {
 	return dcp_fail_at(r->err, -EBADMSG, r->off,
 			   "tar header at %" PRIu64 ": %s (damaged, or not a tar archive)",
@@ -68,7 +68,7 @@ static int no_memory(const struct reader *r)
 
 /* ---- numbers ---- */
 
-static bool octal(const uint8_t *p, size_t n, uint64_t *out)
+static bool read_octal(const uint8_t *p, size_t n, uint64_t *out)
 {
 	uint64_t v = 0;
 	size_t i = 0, digits = 0;
@@ -89,7 +89,7 @@ static bool octal(const uint8_t *p, size_t n, uint64_t *out)
 
 /* The top bit means that the rest is one big-endian number; the bit after it is the sign of the
  * number. */
-static bool base256(const uint8_t *p, size_t n, uint64_t *out)
+static bool read_base256(const uint8_t *p, size_t n, uint64_t *out)
 {
 	uint64_t v = p[0] & 0x3f;
 
@@ -104,9 +104,9 @@ static bool base256(const uint8_t *p, size_t n, uint64_t *out)
 	return true;
 }
 
-static bool number(const uint8_t *p, size_t n, uint64_t *out)
+static bool read_number(const uint8_t *p, size_t n, uint64_t *out)
 {
-	return p[0] & 0x80 ? base256(p, n, out) : octal(p, n, out);
+	return p[0] & 0x80 ? read_base256(p, n, out) : read_octal(p, n, out);
 }
 
 /* Old writers computed the checksum from signed bytes. */
@@ -115,7 +115,7 @@ static bool sum_is_right(const uint8_t *h)
 	uint64_t want;
 	int64_t plain = 0, with_sign = 0;
 
-	if (!octal(h + SUM, SUM_N, &want))
+	if (!read_octal(h + SUM, SUM_N, &want))
 		return false;
 	for (size_t i = 0; i < BLOCK; i++) {
 		uint8_t c = i >= SUM && i < SUM + SUM_N ? ' ' : h[i];
@@ -202,7 +202,7 @@ static int take_long_name(struct reader *r)
 	return r->name ? 0 : no_memory(r);
 }
 
-static bool decimal(const char *p, size_t n, uint64_t *out)
+static bool read_decimal(const char *p, size_t n, uint64_t *out)
 {
 	const char *end = p + n;
 
@@ -218,13 +218,13 @@ static int take_field(struct reader *r, const char *name, size_t nn, const char 
 {
 	if (is_word(name, nn, "path")) {
 		if (memchr(p, '\0', n))
-			return damaged(r, "a name with a NUL in it");
+			return fail_damaged(r, "a name with a NUL in it");
 		r->name = keep_name(r, "", 0, p, n);
 		return r->name ? 0 : no_memory(r);
 	}
 	if (is_word(name, nn, "size")) {
-		r->has_size = decimal(p, n, &r->next_size);
-		return r->has_size ? 0 : damaged(r, "a pax size that is not a number");
+		r->has_size = read_decimal(p, n, &r->next_size);
+		return r->has_size ? 0 : fail_damaged(r, "a pax size that is not a number");
 	}
 	if (nn > 11 && memcmp(name, "GNU.sparse.", 11) == 0)
 		return dcp_fail_at(r->err, -ENOTSUP, r->off, "a sparse file in a tar archive");
@@ -242,14 +242,14 @@ static int take_pax(struct reader *r)
 		size_t digits = strspn(p, "0123456789");
 		uint64_t n;
 
-		if (!decimal(p, digits, &n) || n > b.n - at || n < digits + 3 ||
+		if (!read_decimal(p, digits, &n) || n > b.n - at || n < digits + 3 ||
 		    p[digits] != ' ' || p[n - 1] != '\n')
-			return damaged(r, "an invalid pax header");
+			return fail_damaged(r, "an invalid pax header");
 		end = p + n - 1;
 		p += digits + 1;
 		eq = memchr(p, '=', (size_t)(end - p));
 		if (!eq)
-			return damaged(r, "an invalid pax header");
+			return fail_damaged(r, "an invalid pax header");
 		rc = take_field(r, p, (size_t)(eq - p), eq + 1, (size_t)(end - eq - 1));
 		at += n;
 	}
@@ -273,7 +273,7 @@ static int add_file(struct reader *r)
 			name);
 	m.name = without_dots(name);
 	if (!*m.name)
-		return damaged(r, "a file without a name");
+		return fail_damaged(r, "a file without a name");
 	if (m.name[strlen(m.name) - 1] == '/')
 		return 0; /* a directory of the oldest writers */
 	if (r->n == DCP_TAR_MAX_MEMBERS)
@@ -327,8 +327,8 @@ static int take_size(struct reader *r)
 {
 	bool extra = memchr("xgLK", r->h[TYPE], 4) != NULL;
 
-	if (!number(r->h + SIZE, SIZE_N, &r->size))
-		return damaged(r, "a size that is not a number");
+	if (!read_number(r->h + SIZE, SIZE_N, &r->size))
+		return fail_damaged(r, "a size that is not a number");
 	if (extra || !r->has_size)
 		return 0;
 	r->size = r->next_size;
@@ -343,7 +343,7 @@ static int take_member(struct reader *r)
 	int rc;
 
 	if (!sum_is_right(r->h))
-		return damaged(r, "its checksum is wrong");
+		return fail_damaged(r, "its checksum is wrong");
 	rc = take_size(r);
 	if (rc < 0)
 		return rc;
@@ -361,7 +361,7 @@ static int take_member(struct reader *r)
 		return rc;
 	if (dcp_ckd_align(&behind, has_data ? r->size : 0, BLOCK) ||
 	    dcp_ckd_add(&r->off, r->off + BLOCK, behind))
-		return damaged(r, "a size beyond 64 bits");
+		return fail_damaged(r, "a size beyond 64 bits");
 	return 0;
 }
 

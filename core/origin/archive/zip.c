@@ -343,8 +343,9 @@ static int parse_entry(const struct dcp_source *src, struct window *w, uint64_t 
 	return check_entry(&e, d, at, m, err);
 }
 
-static int walk(const struct dcp_source *src, struct window *w, const struct directory *d,
-		struct dcp_arena *arena, struct dcp_zip_member *m, struct dcp_err *err)
+static int walk_directory(const struct dcp_source *src, struct window *w,
+			  const struct directory *d, struct dcp_arena *arena,
+			  struct dcp_zip_member *m, struct dcp_err *err)
 {
 	uint64_t at = d->off, end = d->off + d->size;
 
@@ -375,8 +376,9 @@ static int walk(const struct dcp_source *src, struct window *w, const struct dir
 	return 0;
 }
 
-static int list(const struct dcp_source *src, struct window *w, struct dcp_arena *arena,
-		struct dcp_zip_member **out, size_t *n, struct dcp_err *err)
+static int list_directory(const struct dcp_source *src, struct window *w,
+			  struct dcp_arena *arena, struct dcp_zip_member **out, size_t *n,
+			  struct dcp_err *err)
 {
 	struct directory d = { 0 };
 	struct dcp_zip_member *m;
@@ -387,7 +389,7 @@ static int list(const struct dcp_source *src, struct window *w, struct dcp_arena
 	m = dcp_arena_calloc(arena, (size_t)d.count, sizeof(*m));
 	if (!m)
 		return dcp_fail(err, -ENOMEM, "out of memory for %" PRIu64 " members", d.count);
-	r = walk(src, w, &d, arena, m, err);
+	r = walk_directory(src, w, &d, arena, m, err);
 	if (r < 0)
 		return r;
 	*out = m;
@@ -400,7 +402,7 @@ int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 {
 	uint8_t first[TAIL_FIRST];
 	struct window w = { .p = first, .cap = sizeof(first) };
-	int r = list(src, &w, arena, out, n, err);
+	int r = list_directory(src, &w, arena, out, n, err);
 
 	free(w.heap);
 	return r;

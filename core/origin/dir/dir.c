@@ -257,7 +257,7 @@ struct dcp_archive {
 	size_t n;
 };
 
-static struct member *members(const struct dcp_archive *a)
+static struct member *get_members(const struct dcp_archive *a)
 {
 	return DCP_ITEMS(a->list, struct member);
 }
@@ -317,7 +317,7 @@ static int take_input(struct dcp_archive *a, struct dcp_input *in, struct dcp_in
 	return 0;
 }
 
-static int add(struct dcp_archive *a, const struct member *m, struct dcp_err *err)
+static int add_member(struct dcp_archive *a, const struct member *m, struct dcp_err *err)
 {
 	struct member mine = *m;
 
@@ -340,7 +340,7 @@ int dcp_archive_add_tar(struct dcp_archive *a, struct dcp_input *in, struct dcp_
 		struct member one = { m[i].name, m[i].off, m[i].size,
 				      (uint32_t)count_inputs(a) - 1 };
 
-		rc = add(a, &one, err);
+		rc = add_member(a, &one, err);
 	}
 	return rc;
 }
@@ -356,7 +356,7 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 		return rc;
 	one.size = mine->src.size;
 	one.name = dcp_arena_strdup(&a->arena, name);
-	return one.name ? add(a, &one, err) : no_memory(err);
+	return one.name ? add_member(a, &one, err) : no_memory(err);
 }
 
 /* Inputs have ascending numbers, so among equal names that of the first input comes first. */
@@ -367,9 +367,9 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name) ?: DCP_CMP(x->input, y->input);
 }
 
-static void settle(struct dcp_archive *a)
+static void settle_members(struct dcp_archive *a)
 {
-	struct member *m = members(a);
+	struct member *m = get_members(a);
 	size_t kept = 0;
 
 	DCP_SORT(m, a->n, by_name);
@@ -384,7 +384,7 @@ static void settle(struct dcp_archive *a)
 /* The index of the first member that does not sort before @prefix. */
 static size_t lower_bound(const struct dcp_archive *a, const char *prefix)
 {
-	const struct member *m = members(a);
+	const struct member *m = get_members(a);
 	size_t i;
 
 	DCP_BISECT(i, 0, a->n, strcmp(m[i].name, prefix) < 0);
@@ -394,7 +394,7 @@ static size_t lower_bound(const struct dcp_archive *a, const char *prefix)
 /* Does @m have a name that begins with @within? */
 static bool is_within(const struct dcp_archive *a, size_t i, const char *within)
 {
-	return i < a->n && strncmp(members(a)[i].name, within, strlen(within)) == 0;
+	return i < a->n && strncmp(get_members(a)[i].name, within, strlen(within)) == 0;
 }
 
 /* One entry for each first component after the prefix. */
@@ -408,7 +408,7 @@ static int list_members(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
 
 	for (size_t i = lower_bound(a, at->within); rc == 0 && is_within(a, i, at->within);
 	     i++) {
-		const struct member *m = &members(a)[i];
+		const struct member *m = &get_members(a)[i];
 		const char *name = m->name + skip, *slash = strchr(name, '/');
 		const struct dcp_dirent e = { .size = slash ? 0 : m->size, .is_dir = slash };
 
@@ -436,12 +436,12 @@ int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *
 {
 	struct dcp_site at;
 
-	settle(a);
+	settle_members(a);
 	return place_in(a, "", "", "", &at) < 0 ? no_memory(err)
 						: dcp_dir_of_site(&at, path, out, err);
 }
 
-static const struct member *find(const struct dcp_site *at, const char *name)
+static const struct member *find_member(const struct dcp_site *at, const char *name)
 {
 	const struct dcp_archive *a = at->own;
 	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
@@ -450,12 +450,14 @@ static const struct member *find(const struct dcp_site *at, const char *name)
 	if (dcp_buf_printf(&full, "%s%s", at->within, name) < 0)
 		return NULL;
 	i = lower_bound(a, full.p);
-	return i < a->n && strcmp(members(a)[i].name, full.p) == 0 ? &members(a)[i] : NULL;
+	return i < a->n && strcmp(get_members(a)[i].name, full.p) == 0 ? &get_members(a)[i]
+								       : NULL;
 }
 
-static int below(const struct dcp_site *at, const char *name, struct dcp_site *out)
+static int open_below(const struct dcp_site *at, const char *name, struct dcp_site *out)
 {
-	int rc = find(at, name) ? -ENOTDIR : place_in(at->own, at->within, name, "/", out);
+	int rc = find_member(at, name) ? -ENOTDIR
+				       : place_in(at->own, at->within, name, "/", out);
 
 	if (rc == 0 && !is_within(at->own, lower_bound(at->own, out->within), out->within)) {
 		dcp_site_close(out);
@@ -464,7 +466,7 @@ static int below(const struct dcp_site *at, const char *name, struct dcp_site *o
 	return rc;
 }
 
-static int again(const struct dcp_site *at, struct dcp_site *out)
+static int open_again(const struct dcp_site *at, struct dcp_site *out)
 {
 	return place_in(at->own, at->within, "", "", out);
 }
@@ -477,7 +479,7 @@ static void close_place(struct dcp_site *at)
 static int find_file(const struct dcp_site *at, const char *name, const struct member **m,
 		     struct dcp_err *err)
 {
-	*m = find(at, name);
+	*m = find_member(at, name);
 	return *m ? 0
 		  : dcp_fail(err, -ENOENT, "%.300s: no file of that name in the archive", name);
 }
@@ -536,8 +538,8 @@ static int open_member(const struct dcp_site *at, const char *name, struct dcp_b
 const struct dcp_origin dcp_origin_nested = {
 	.name = "archive",
 	.list = list_members,
-	.below = below,
+	.below = open_below,
 	.open = open_member,
-	.again = again,
+	.again = open_again,
 	.close = close_place,
 };

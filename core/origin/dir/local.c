@@ -54,7 +54,7 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 }
 
 /* Times far from ours do not fit into nanoseconds: return the nearest that fits. */
-static int64_t nanoseconds(struct timespec t)
+static int64_t count_nanoseconds(struct timespec t)
 {
 	int64_t ns;
 
@@ -69,8 +69,8 @@ void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id)
 	id->size = (uint64_t)st->st_size;
 	id->dev = st->st_dev;
 	id->ino = st->st_ino;
-	id->mtime_ns = nanoseconds(st->st_mtim);
-	id->ctime_ns = nanoseconds(st->st_ctim);
+	id->mtime_ns = count_nanoseconds(st->st_mtim);
+	id->ctime_ns = count_nanoseconds(st->st_ctim);
 }
 
 struct timespec dcp_file_time(int64_t ns)
@@ -147,7 +147,8 @@ static void look_at(int dirfd, const char *name, struct dcp_file_id *id)
 	dcp_file_id_from_stat(&st, id);
 }
 
-static int add(struct dcp_seen *s, const char *path, int dirfd, const char *name, bool listed)
+static int add_look(struct dcp_seen *s, const char *path, int dirfd, const char *name,
+		    bool listed)
 {
 	struct dcp_look look = { .listed = listed };
 	int rc = dcp_intern_add(&s->paths, path, strlen(path) + 1, DCP_INTERN_NONE, NULL);
@@ -172,7 +173,7 @@ void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char 
 	}
 	dcp_buf_printf(&path, "%s%s%s", above ? above : "", above ? "/" : "", name);
 	s->failed = dcp_buf_error(&path) || dcp_seen_count(s) == DCP_SEEN_MAX ||
-		    add(s, path.p, dirfd, name, listed) < 0;
+		    add_look(s, path.p, dirfd, name, listed) < 0;
 }
 
 int dcp_seen_opening(struct dcp_seen *s, int code)
@@ -199,7 +200,7 @@ bool dcp_seen_same(const struct dcp_seen *s, uint64_t *calls)
 
 /* ---- directories ---- */
 
-static int look(const struct dcp_site *at, const char *name, struct dcp_dirent *out)
+static int look_at_name(const struct dcp_site *at, const char *name, struct dcp_dirent *out)
 {
 	struct stat st;
 
@@ -234,7 +235,7 @@ static int list_stream(const struct dcp_site *at, DIR *stream, dcp_entry_fn *fn,
 			return -errno;
 		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 			continue;
-		rc = look(at, d->d_name, &e);
+		rc = look_at_name(at, d->d_name, &e);
 		if (rc == -ENOENT) /* removed since the directory was read */
 			continue;
 		if (rc == 0)
@@ -244,7 +245,7 @@ static int list_stream(const struct dcp_site *at, DIR *stream, dcp_entry_fn *fn,
 	}
 }
 
-static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
+static int list_dir(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
 {
 	dcp_auto_fd int fd = openat(at->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -270,12 +271,12 @@ static int place_of(int fd, struct dcp_site *out)
 	return DCP_MIN(fd, 0);
 }
 
-static int below(const struct dcp_site *at, const char *name, struct dcp_site *out)
+static int open_below(const struct dcp_site *at, const char *name, struct dcp_site *out)
 {
 	return place_of(dcp_open_below(at->fd, name, O_RDONLY | O_DIRECTORY), out);
 }
 
-static bool barred(const struct dcp_site *at, const char *name)
+static bool is_barred(const struct dcp_site *at, const char *name)
 {
 	struct stat st;
 	int need = fstatat(at->fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode) ? X_OK : 0;
@@ -283,7 +284,7 @@ static bool barred(const struct dcp_site *at, const char *name)
 	return faccessat(at->fd, name, R_OK | need, AT_EACCESS) < 0 && errno == EACCES;
 }
 
-static int again(const struct dcp_site *at, struct dcp_site *out)
+static int open_again(const struct dcp_site *at, struct dcp_site *out)
 {
 	int fd = fcntl(at->fd, F_DUPFD_CLOEXEC, 3);
 
@@ -339,7 +340,8 @@ static int find_file(const char *path, struct dcp_site *out, char **only)
 	return rc;
 }
 
-static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+static int find_source(const char *source, struct dcp_site *out, char **only,
+		       struct dcp_err *err)
 {
 	int fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code = -errno;
 	struct stat st;
@@ -359,7 +361,7 @@ static int id_of(int rc, const struct stat *st, struct dcp_file_id *id)
 	return 0;
 }
 
-static int id(const struct dcp_site *at, const char *name, struct dcp_file_id *out)
+static int find_id(const struct dcp_site *at, const char *name, struct dcp_file_id *out)
 {
 	struct stat st;
 	bool self = strcmp(name, ".") == 0;
@@ -387,7 +389,7 @@ static int read_all(const struct dcp_read *reads, size_t n)
  * Changed content is visible in the size or mtime. The ctime also changes with chmod, new hard
  * links and removed names, which change no byte.
  */
-static int check(const struct dcp_blob *b, const struct dcp_file_id *want, bool named)
+static int check_content(const struct dcp_blob *b, const struct dcp_file_id *want, bool named)
 {
 	struct dcp_file_id now;
 	struct stat st;
@@ -433,14 +435,14 @@ bool dcp_is_local(int fd)
 	return false;
 }
 
-static uint64_t size(const struct dcp_blob *b)
+static uint64_t measure_size(const struct dcp_blob *b)
 {
 	struct stat st;
 
 	return fstat(b->fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
 }
 
-static const uint8_t *map(struct dcp_blob *b)
+static const uint8_t *map_file(struct dcp_blob *b)
 {
 	void *p = dcp_is_local(b->fd) ? mmap(NULL, b->size, PROT_READ, MAP_SHARED, b->fd, 0)
 				      : MAP_FAILED;
@@ -456,9 +458,11 @@ static void close_blob(struct dcp_blob *b)
 	dcp_close_fd(&b->fd);
 }
 
-static const struct dcp_blob_ops ops = {
-	.read = read_all, .check = check, .size = size, .map = map, .close = close_blob
-};
+static const struct dcp_blob_ops ops = { .read = read_all,
+					 .check = check_content,
+					 .size = measure_size,
+					 .map = map_file,
+					 .close = close_blob };
 
 int dcp_blob_of_fd(int fd, struct dcp_blob *out)
 {
@@ -512,13 +516,13 @@ static int open_file(const struct dcp_site *at, const char *name, struct dcp_blo
 
 const struct dcp_origin dcp_origin_local = {
 	.name = "file system",
-	.find = find,
-	.list = list,
-	.look = look,
-	.below = below,
+	.find = find_source,
+	.list = list_dir,
+	.look = look_at_name,
+	.below = open_below,
 	.open = open_file,
-	.id = id,
-	.barred = barred,
-	.again = again,
+	.id = find_id,
+	.barred = is_barred,
+	.again = open_again,
 	.close = close_place,
 };

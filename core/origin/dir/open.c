@@ -84,7 +84,7 @@ int dcp_open_walk(int dirfd, const char *name, int flags)
 enum { MAX_UP = 8 };
 
 /* Parse "../../blobs/<hash>": returns the number of levels up, and the hash; 0: another form. */
-static int parse(const char *link, const char **hash)
+static int parse_link(const char *link, const char **hash)
 {
 	int up = 0;
 
@@ -148,7 +148,7 @@ int dcp_open_blob(int dirfd, const char *name, int flags)
 	if (n < 0)
 		return -EXDEV;
 	link[n] = '\0';
-	up = parse(link, &hash);
+	up = parse_link(link, &hash);
 	if (!up)
 		return -EXDEV;
 	above = open_above(parent, up - 1, "");
