@@ -51,7 +51,7 @@ void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *ke
 }
 
 /* How many bytes at @s, the start of a part of a key, are erased? */
-static size_t erased(const struct dcp_rules *r, const char *s)
+static size_t count_erased(const struct dcp_rules *r, const char *s)
 {
 	for (size_t i = 0; i < r->nerase; i++)
 		if (strncmp(s, r->erase[i].text, r->erase[i].n) == 0)
@@ -68,7 +68,7 @@ const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 
 	dcp_buf_reset(text);
 	for (const char *s = key, *dot; s && *s && r->nerase;) {
-		n = erased(r, s);
+		n = count_erased(r, s);
 		if (n) {
 			dcp_buf_add(text, from, (size_t)(s - from));
 			from = s += n;
@@ -372,8 +372,8 @@ static bool is_norm_of(const struct seen *s, const struct seen *w)
 }
 
 /* Which dimension of @w are the outputs? -1: not known. */
-static int outputs(const struct look *l, const struct seen *w,
-		   const struct dcp_rules_config *config)
+static int find_outputs(const struct look *l, const struct seen *w,
+			const struct dcp_rules_config *config)
 {
 	uint64_t out = 0, width = config ? config->hidden : 0;
 	bool in = is_called(w, from_width);
@@ -407,7 +407,7 @@ static int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *ou
 	if (rc == 0)
 		rc = read_shapes(from, &l, err);
 	for (size_t i = 0; rc == 0 && i < l.n; i++) {
-		int d = is_linear(&l.seen[i]) ? outputs(&l, &l.seen[i], from->config) : -1;
+		int d = is_linear(&l.seen[i]) ? find_outputs(&l, &l.seen[i], from->config) : -1;
 
 		any |= is_linear(&l.seen[i]) || l.seen[i].lost;
 		if (d >= 0)
@@ -439,7 +439,7 @@ bool dcp_rules_preset_named(const char *name, struct dcp_rules_preset *out)
 }
 
 /* Is one of the two names part of the other? "llama", "megatron-llama". */
-static bool overlaps(const char *name, const char *preset)
+static bool is_overlapping(const char *name, const char *preset)
 {
 	return strlen(name) > 2 && (strstr(preset, name) || strstr(name, preset));
 }
@@ -458,7 +458,7 @@ int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *e
 
 		if (dcp_near_take(&nearness, p.name))
 			nearest = p.name;
-		if (overlaps(name, p.name) && n + strlen(p.name) + 2 < sizeof(near))
+		if (is_overlapping(name, p.name) && n + strlen(p.name) + 2 < sizeof(near))
 			snprintf(near + n, sizeof(near) - n, "%s%s", n ? ", " : "", p.name);
 	}
 	if (*near && (!nearest || nearness.best > 2))

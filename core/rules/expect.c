@@ -258,7 +258,7 @@ struct expecting {
 };
 
 /* The product at *@s, of words and numbers; 0: config.json does not say, or it is too large. */
-static uint64_t product(const struct expecting *t, const char **s)
+static uint64_t read_product(const struct expecting *t, const char **s)
 {
 	uint64_t out = 1;
 
@@ -279,7 +279,8 @@ static uint64_t product(const struct expecting *t, const char **s)
 }
 
 /* The lengths at @s; ndim 0 if one of them is not known. */
-static void lengths(const struct expecting *t, const char *s, struct dcp_rules_expected *out)
+static void read_lengths(const struct expecting *t, const char *s,
+			 struct dcp_rules_expected *out)
 {
 	bool known = true;
 
@@ -288,7 +289,7 @@ static void lengths(const struct expecting *t, const char *s, struct dcp_rules_e
 		uint64_t sum = 0, v;
 
 		do {
-			v = product(t, &s);
+			v = read_product(t, &s);
 			known &= v && !dcp_ckd_add(&sum, sum, v);
 		} while (*s == '+' && s++);
 		out->shape[out->ndim++] = sum;
@@ -346,7 +347,7 @@ static int expect_line(const struct expecting *t, const char *line)
 	may_miss = key > line && ((memchr(line, 't', (size_t)(key - line)) &&
 				   (c->tie != 0 || has_other_head(c))) ||
 				  memchr(line, 'o', (size_t)(key - line)));
-	lengths(t, blank, &x);
+	read_lengths(t, blank, &x);
 	if (memmem(key, (size_t)(blank - key), "{l}", 3))
 		layers = c->layers + c->mtp_layers;
 	x.of_expert = memmem(key, (size_t)(blank - key), "{e}", 3);

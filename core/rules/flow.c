@@ -10,22 +10,22 @@ enum { MAX_MADE = 65536 }; /* limit of tensors at one time */
 
 #define bad(r, ...) dcp_fail((r)->err, -EINVAL, __VA_ARGS__)
 
-static struct work *works(struct run *r, size_t n)
+static struct work *alloc_works(struct run *r, size_t n)
 {
 	return dcp_arena_calloc(r->arena, n, sizeof(struct work));
 }
 
-static int number(struct run *r, const struct op *op, uint32_t i, uint64_t *out)
+static int read_number(struct run *r, const struct op *op, uint32_t i, uint64_t *out)
 {
 	return dcp_rules_amount(&op->arg[i], r->config, out, r->err);
 }
 
 /* Argument @i as a dimension of a tensor of @ndim dimensions. */
-static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t ndim,
-		     uint32_t *out)
+static int read_dimension(struct run *r, const struct op *op, uint32_t i, uint32_t ndim,
+			  uint32_t *out)
 {
 	uint64_t d;
-	int rc = number(r, op, i, &d);
+	int rc = read_number(r, op, i, &d);
 
 	if (rc < 0)
 		return rc;
@@ -38,11 +38,11 @@ static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t nd
 
 /* ---- one tensor ---- */
 
-static int transpose(struct run *r, const struct op *op, struct work *w)
+static int transpose_tensor(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
 	uint64_t last;
-	int rc = op->narg ? number(r, op, 0, &last) : 0;
+	int rc = op->narg ? read_number(r, op, 0, &last) : 0;
 
 	if (w->ndim < 2)
 		return bad(r, "a tensor of %u dimension%s cannot be transposed", w->ndim,
@@ -56,7 +56,7 @@ static int transpose(struct run *r, const struct op *op, struct work *w)
 	return dcp_work_permute(w, order);
 }
 
-static int permute(struct run *r, const struct op *op, struct work *w)
+static int permute_dims(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
 	uint64_t seen = 0;
@@ -64,7 +64,7 @@ static int permute(struct run *r, const struct op *op, struct work *w)
 	if (op->narg != w->ndim)
 		return bad(r, "%u numbers for %u dimensions", op->narg, w->ndim);
 	for (uint32_t i = 0; i < op->narg; i++) {
-		int rc = dimension(r, op, i, w->ndim, &order[i]);
+		int rc = read_dimension(r, op, i, w->ndim, &order[i]);
 
 		if (rc < 0)
 			return rc;
@@ -75,7 +75,7 @@ static int permute(struct run *r, const struct op *op, struct work *w)
 	return dcp_work_permute(w, order);
 }
 
-static int reshape(struct run *r, const struct op *op, struct work *w)
+static int reshape_tensor(struct run *r, const struct op *op, struct work *w)
 {
 	uint64_t shape[DCP_MAX_NDIM], volume, known = 1;
 	uint32_t rest = UINT32_MAX;
@@ -84,7 +84,7 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 	if (!dcp_shape_volume(w->shape, w->ndim, &volume))
 		return bad(r, "its shape is invalid");
 	for (uint32_t i = 0; rc == 0 && i < op->narg; i++) {
-		rc = number(r, op, i, &shape[i]);
+		rc = read_number(r, op, i, &shape[i]);
 		if (rc == 0 && op->arg[i].minus) {
 			if (shape[i] != 1 || rest != UINT32_MAX)
 				return bad(r, "-1 stands once in a shape");
@@ -105,29 +105,29 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 	return dcp_work_reshape(w, op->narg, shape);
 }
 
-static int narrow(struct run *r, const struct op *op, struct work *w)
+static int narrow_dim(struct run *r, const struct op *op, struct work *w)
 {
 	uint64_t lo, n;
 	uint32_t d;
-	int rc = dimension(r, op, 0, w->ndim, &d);
+	int rc = read_dimension(r, op, 0, w->ndim, &d);
 
 	if (rc == 0)
-		rc = number(r, op, 1, &lo);
+		rc = read_number(r, op, 1, &lo);
 	if (rc == 0)
-		rc = number(r, op, 2, &n);
+		rc = read_number(r, op, 2, &n);
 	return rc < 0 ? rc : dcp_work_narrow(w, d, lo, n);
 }
 
 /* Read the arguments of pad and unpad: a number of elements, and the dimension. Fails unless @w has
  * at least (@least) or at most that many elements. */
-static int length(struct run *r, const struct op *op, const struct work *w, bool least,
-		  uint32_t *d, uint64_t *n)
+static int read_length(struct run *r, const struct op *op, const struct work *w, bool least,
+		       uint32_t *d, uint64_t *n)
 {
-	int rc = number(r, op, 0, n);
+	int rc = read_number(r, op, 0, n);
 
 	*d = 0;
 	if (rc == 0 && op->narg == 2)
-		rc = dimension(r, op, 1, w->ndim, d);
+		rc = read_dimension(r, op, 1, w->ndim, d);
 	if (rc < 0)
 		return rc;
 	if (*d >= w->ndim || (least ? w->shape[*d] < *n : w->shape[*d] > *n))
@@ -137,33 +137,33 @@ static int length(struct run *r, const struct op *op, const struct work *w, bool
 	return 0;
 }
 
-static int unpad(struct run *r, const struct op *op, struct work *w)
+static int unpad_dim(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t d;
 	uint64_t n;
-	int rc = length(r, op, w, true, &d, &n);
+	int rc = read_length(r, op, w, true, &d, &n);
 
 	return rc < 0 ? rc : dcp_work_narrow(w, d, 0, n);
 }
 
-static int pad(struct run *r, const struct op *op, struct work *w)
+static int pad_dim(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t d;
 	uint64_t n;
-	int rc = length(r, op, w, false, &d, &n);
+	int rc = read_length(r, op, w, false, &d, &n);
 
 	return rc < 0 ? rc : dcp_work_pad(w, d, n);
 }
 
-static int shares(struct run *r, const struct op *op, struct work *w)
+static int count_shares(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t d;
-	int rc = dimension(r, op, 0, w->ndim, &d);
+	int rc = read_dimension(r, op, 0, w->ndim, &d);
 
 	return rc < 0 ? rc : dcp_work_shares(w, d);
 }
 
-static int cast(struct run *r, const struct op *op, struct work *w)
+static int cast_tensor(struct run *r, const struct op *op, struct work *w)
 {
 	if (w->cast)
 		return bad(r, "it is cast to %s already", w->dtype_name);
@@ -213,12 +213,12 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f)
 	size_t all = f->k * f->e, n, step, lists;
 	struct work *out, *in;
 	uint32_t d;
-	int rc = dimension(r, op, 0, f->w[0].ndim + added, &d);
+	int rc = read_dimension(r, op, 0, f->w[0].ndim + added, &d);
 
 	take_axis(f, op->slot, &n, &step);
 	lists = all / n;
-	out = works(r, lists);
-	in = works(r, n);
+	out = alloc_works(r, lists);
+	in = alloc_works(r, n);
 	if (!out || !in)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < lists; j++) {
@@ -235,16 +235,16 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f)
 }
 
 /* List i of the result is the list whose index is the i-th number. */
-static int order(struct run *r, const struct op *op, struct flow *f)
+static int order_lists(struct run *r, const struct op *op, struct flow *f)
 {
-	struct work *out = works(r, f->k * f->e);
+	struct work *out = alloc_works(r, f->k * f->e);
 	uint64_t from, seen = 0;
 	int rc = 0;
 
 	if (!out)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < op->narg; i++) {
-		rc = number(r, op, i, &from);
+		rc = read_number(r, op, i, &from);
 		if (rc < 0)
 			return rc;
 		if (op->narg != f->k || from >= f->k || seen >> from & 1)
@@ -263,7 +263,7 @@ static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < parts; i++) {
-		int rc = op->is_list ? number(r, op, i + 1, &size[i]) : 0;
+		int rc = op->is_list ? read_number(r, op, i + 1, &size[i]) : 0;
 
 		if (rc < 0)
 			return rc;
@@ -280,22 +280,22 @@ static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *
 	return 0;
 }
 
-static int split(struct run *r, const struct op *op, struct flow *f)
+static int split_tensors(struct run *r, const struct op *op, struct flow *f)
 {
 	uint64_t count = op->narg - 1u, size[1000], lo = 0;
 	struct work *out;
 	uint32_t d;
-	int rc = op->is_list ? 0 : number(r, op, 1, &count);
+	int rc = op->is_list ? 0 : read_number(r, op, 1, &count);
 
 	if (rc < 0)
 		return rc;
 	if (count > DCP_LEN(size) || f->k * f->e > MAX_MADE / count)
 		return bad(r, "too many parts");
-	out = works(r, f->k * f->e * count);
+	out = alloc_works(r, f->k * f->e * count);
 	if (!out)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++, lo = 0) {
-		rc = dimension(r, op, 0, f->w[j].ndim, &d);
+		rc = read_dimension(r, op, 0, f->w[j].ndim, &d);
 		if (rc == 0)
 			rc = part_sizes(r, op, f->w[j].shape[d], size, (uint32_t)count);
 		for (size_t i = 0; rc == 0 && i < count; lo += size[i], i++) {
@@ -312,12 +312,12 @@ static int split(struct run *r, const struct op *op, struct flow *f)
 	return rc;
 }
 
-static int unstack(struct run *r, const struct op *op, struct flow *f)
+static int unstack_tensors(struct run *r, const struct op *op, struct flow *f)
 {
 	uint64_t shape[DCP_MAX_NDIM], n;
 	struct work *out;
 	uint32_t d;
-	int rc = dimension(r, op, 0, f->w[0].ndim, &d);
+	int rc = read_dimension(r, op, 0, f->w[0].ndim, &d);
 
 	if (rc < 0)
 		return rc;
@@ -325,7 +325,7 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	if (n == 0 || f->k * f->e > MAX_MADE / n)
 		return bad(r, "%llu elements cannot become one tensor each",
 			   (unsigned long long)n);
-	out = works(r, f->k * f->e * n);
+	out = alloc_works(r, f->k * f->e * n);
 	if (!out)
 		return -ENOMEM;
 	for (size_t j = 0; j < f->k * f->e * n; j++) {
@@ -358,9 +358,9 @@ static int one_of_pair(struct work *w, uint32_t d, uint64_t i)
 	return rc < 0 ? rc : dcp_work_reshape(w, 2, shape);
 }
 
-static int pairs(struct run *r, const struct op *op, struct flow *f)
+static int split_pairs(struct run *r, const struct op *op, struct flow *f)
 {
-	struct work *out = works(r, f->e * 2);
+	struct work *out = alloc_works(r, f->e * 2);
 
 	if (!out)
 		return -ENOMEM;
@@ -378,7 +378,7 @@ static int pairs(struct run *r, const struct op *op, struct flow *f)
 					   ? "three, one of which has two elements"
 					   : "rows of both in turn, or two of [rows, columns]");
 		if (op->narg)
-			rc = dimension(r, op, 0, w.ndim, &d);
+			rc = read_dimension(r, op, 0, w.ndim, &d);
 		else if (in_turn)
 			rc = dcp_work_reshape(&w, 3, shape);
 		if (rc == 0 && w.shape[d] != 2)
@@ -398,29 +398,29 @@ static int pairs(struct run *r, const struct op *op, struct flow *f)
 
 /* clang-format off */
 const struct op_def dcp_rules_op_defs[] = {
-	{ "T", "T or T(hidden)", 0, 1, .each = transpose },
-	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute },
-	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape },
-	{ "shares", "shares(0)", 1, 1, 1, .each = shares },
-	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
-	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
-	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
+	{ "T", "T or T(hidden)", 0, 1, .each = transpose_tensor },
+	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute_dims },
+	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape_tensor },
+	{ "shares", "shares(0)", 1, 1, 1, .each = count_shares },
+	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow_dim },
+	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad_dim },
+	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad_dim },
 	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
 	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
-	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
+	{ "cast", "cast(bf16)", .dtype = true, .each = cast_tensor },
 	{ "qkv", "qkv(heads, kv_heads) or qkv(heads, kv_heads, stored)", 2, 2, .order = true, .of = 1, .to = 3, .all = dcp_rules_qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = dcp_rules_fuse_qkv },
 	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
 	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
-	{ "order", "order(1, 0)", 1, RULES_MAX_ARGS, .all = order },
-	{ "split", "split(0, 2) or split(0, [2, 1, 1])", 2, 2, 1, .list = true, .all = split },
-	{ "pairs", "pairs or pairs(1)", 0, 1, 1, .of = 1, .to = 2, .all = pairs },
-	{ "unstack", "unstack(0, {e})", 1, 1, 1, OP_SLOT_COUNTS, .all = unstack },
+	{ "order", "order(1, 0)", 1, RULES_MAX_ARGS, .all = order_lists },
+	{ "split", "split(0, 2) or split(0, [2, 1, 1])", 2, 2, 1, .list = true, .all = split_tensors },
+	{ "pairs", "pairs or pairs(1)", 0, 1, 1, .of = 1, .to = 2, .all = split_pairs },
+	{ "unstack", "unstack(0, {e})", 1, 1, 1, OP_SLOT_COUNTS, .all = unstack_tensors },
 };
 /* clang-format on */
 const size_t dcp_rules_nop_defs = DCP_LEN(dcp_rules_op_defs);
 
-static int apply(struct run *r, const struct op *op, struct flow *f)
+static int apply_op(struct run *r, const struct op *op, struct flow *f)
 {
 	int rc = 0;
 
@@ -437,7 +437,7 @@ int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from,
 	struct run r = { from->config, from->qkv_order, arena, err };
 
 	for (uint32_t i = 0; i < rule->nop; i++) {
-		int rc = apply(&r, &rule->op[i], f);
+		int rc = apply_op(&r, &rule->op[i], f);
 
 		if (rc == -ENOMEM)
 			return dcp_fail(err, rc, "%s: it needs too much memory",

@@ -106,7 +106,7 @@ static const char *name_of(const struct map *m, uint32_t number)
 
 /* If @t is an alias and both names are emitted without operations, the new name of the other
  * tensor; else NULL. */
-static const char *alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
+static const char *find_alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
 {
 	const struct group *other;
 	uint32_t key, number;
@@ -188,7 +188,7 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 		m->report->mapped++;
 	}
 	t.partly = false;
-	t.alias_of = t.error ? NULL : alias(m, g, &t);
+	t.alias_of = t.error ? NULL : find_alias(m, g, &t);
 	rc = split_path(m, &t);
 	if (rc == 0)
 		rc = emit_files(m, &t);
@@ -235,7 +235,7 @@ enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* limits up to which a nearest rule
 
 #define MAP_ARENA (1u << 30) /* limit for the pieces of one group */
 
-static bool holds(const struct map *m, const struct rule *rule)
+static bool is_holding(const struct map *m, const struct rule *rule)
 {
 	uint64_t value[2] = { 1, 1 };
 
@@ -254,7 +254,7 @@ static const struct rule *find_rule(const struct map *m, const char *key,
 	size_t n = strlen(key);
 
 	for (size_t i = 0; i < r->nrule; i++)
-		for (uint32_t k = 0; holds(m, &r->rule[i]) && k < r->rule[i].nsrc; k++)
+		for (uint32_t k = 0; is_holding(m, &r->rule[i]) && k < r->rule[i].nsrc; k++)
 			if (dcp_rules_match(&r->rule[i].src[k], key, n, value)) {
 				*src = k;
 				return r->rule[i].refuse ? NULL : &r->rule[i];
@@ -307,7 +307,7 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 
 /* Write a key or pattern without the content of its slots: numbers and slots become 0, a star is
  * dropped. */
-static void outline(const char *s, char *out, size_t size)
+static void write_outline(const char *s, char *out, size_t size)
 {
 	size_t n = 0;
 
@@ -329,7 +329,7 @@ static void outline(const char *s, char *out, size_t size)
 /*
  * Which rule is nearest to @key? Searched only for the first keys, since every pattern is compared.
  */
-static void nearest(const struct map *m, const char *key, char *why, size_t size)
+static void find_nearest(const struct map *m, const char *key, char *why, size_t size)
 {
 	char a[DCP_NEAR_MAX], b[DCP_NEAR_MAX];
 	const struct rule *rule = m->r->rule, *found = NULL;
@@ -339,11 +339,11 @@ static void nearest(const struct map *m, const char *key, char *why, size_t size
 	snprintf(why, size, "%s", m->r->other ? m->r->other : "no rule fits it");
 	if (m->r->other || m->report->unmatched >= NEAR_KEYS || m->r->nrule > NEAR_RULES)
 		return;
-	outline(key, a, sizeof(a));
+	write_outline(key, a, sizeof(a));
 	near = dcp_near_to(a);
 	for (size_t i = 0; i < m->r->nrule; i++)
 		for (uint32_t k = 0; k < rule[i].nsrc; k++) {
-			outline(rule[i].src[k].text, b, sizeof(b));
+			write_outline(rule[i].src[k].text, b, sizeof(b));
 			if (dcp_near_take(&near, b)) {
 				found = &rule[i];
 				pattern = &found->src[k];
@@ -417,7 +417,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if (!rule) {
 		char why[320];
 
-		nearest(m, bare, why, sizeof(why));
+		find_nearest(m, bare, why, sizeof(why));
 		m->report->unmatched++;
 		dcp_rules_say(m, DCP_RULES_UNMATCHED, key, 0, why);
 		return 0;
@@ -525,14 +525,14 @@ static int note_group(struct map *m, uint32_t number)
 	return rc;
 }
 
-static int run(struct map *m)
+static int run_map(struct map *m)
 {
 	int rc = choose_name(m);
 
 	if (rc == 0)
 		rc = m->from->list(m->from->ctx, on_key, m, m->err);
 	for (size_t i = 0; rc == 0 && i < m->r->nrule; i++)
-		if (!m->used[i] && holds(m, &m->r->rule[i])) {
+		if (!m->used[i] && is_holding(m, &m->r->rule[i])) {
 			m->report->unused++;
 			dcp_rules_say(m, DCP_RULES_UNUSED, NULL, m->r->rule[i].line,
 				      "no key fits this rule");
@@ -560,7 +560,7 @@ int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from
 	m.used = calloc(r->nrule + 1, sizeof(*m.used));
 	m.file = calloc(from->nfiles + 1, sizeof(*m.file));
 	if (m.used && m.file)
-		rc = run(&m);
+		rc = run_map(&m);
 	dcp_intern_finish(&m.keys);
 	dcp_intern_finish(&m.out);
 	dcp_intern_finish(&m.ids);

@@ -79,7 +79,7 @@ static int star_of(struct rules_parse *ps, struct rule *rule, const char *at, ui
 
 /* Parse the amount added to a number, "4" or "layers", at *@s and advance *@s past it. False:
  * neither. */
-static bool added(const char **s, const char *end, struct pattern_op *op)
+static bool parse_added(const char **s, const char *end, struct pattern_op *op)
 {
 	const char *from = *s;
 
@@ -106,7 +106,7 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 	is_name = n == 4 && memcmp(name, "from", 4) == 0;
 	if (!is_source && !is_name && p < end && (*p == '+' || *p == '-')) {
 		op->minus = *p++ == '-';
-		if (!added(&p, end, op))
+		if (!parse_added(&p, end, op))
 			n = 0;
 	}
 	if (n == 0 || n > 31 || p == end || *p != '}')
@@ -304,7 +304,7 @@ int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 
 enum { NAME = 24 };
 
-static const char *blanks(const char *s, const char *end)
+static const char *skip_blanks(const char *s, const char *end)
 {
 	while (s < end && (*s == ' ' || *s == '\t' || *s == '\r'))
 		s++;
@@ -323,13 +323,14 @@ static struct word name_at(const char **s, const char *end)
 	return w;
 }
 
-static bool is(struct word w, const char *text)
+static bool is_word(struct word w, const char *text)
 {
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
 /* Write ", nearest is X" for a word that is not one of @n names. */
-static const char *nearest(struct word w, const char *(*name)(size_t i), size_t n, char out[64])
+static const char *write_nearest(struct word w, const char *(*name)(size_t i), size_t n,
+				 char out[64])
 {
 	char text[NAME] = "";
 	const char *found = NULL;
@@ -351,7 +352,7 @@ static const char *op_name(size_t i)
 	return dcp_rules_op_defs[i].name;
 }
 
-static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
+static int parse_decimal(struct rules_parse *ps, struct word w, uint64_t *out)
 {
 	const char *s = w.s, *end = s + w.n;
 
@@ -360,7 +361,7 @@ static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
 	return bad_text(ps, w.s, "%.*s is not a number", (int)DCP_MIN(w.n, (size_t)60), w.s);
 }
 
-static int factor(struct rules_parse *ps, const char **s, struct factor *out)
+static int parse_factor(struct rules_parse *ps, const char **s, struct factor *out)
 {
 	struct word w = name_at(s, ps->end);
 	char near[64];
@@ -369,15 +370,15 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 		return bad_text(ps, w.s, "expected a number");
 	out->word = dcp_rules_word_at(w.s, w.n);
 	if (dcp_is_digit(*w.s))
-		return decimal(ps, w, &out->value);
+		return parse_decimal(ps, w, &out->value);
 	if (out->word >= 0)
 		return 0;
 	return bad_text(ps, w.s, "%.*s is not a number of a model%s",
 			(int)DCP_MIN(w.n, (size_t)60), w.s,
-			nearest(w, dcp_rules_word, dcp_rules_nwords, near));
+			write_nearest(w, dcp_rules_word, dcp_rules_nwords, near));
 }
 
-static int amount(struct rules_parse *ps, const char **s, struct amount *out)
+static int parse_amount(struct rules_parse *ps, const char **s, struct amount *out)
 {
 	bool divide = false;
 
@@ -391,7 +392,7 @@ static int amount(struct rules_parse *ps, const char **s, struct amount *out)
 		if (out->n == RULES_MAX_FACTORS)
 			return dcp_rules_bad(ps, *s, -E2BIG, "more than %d factors",
 					     RULES_MAX_FACTORS);
-		rc = factor(ps, s, &out->f[out->n]);
+		rc = parse_factor(ps, s, &out->f[out->n]);
 		if (rc < 0)
 			return rc;
 		out->f[out->n++].divide = divide;
@@ -402,7 +403,8 @@ static int amount(struct rules_parse *ps, const char **s, struct amount *out)
 }
 
 /* "{e}" at *@s. */
-static int slot(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
+static int parse_slot(struct rules_parse *ps, const struct rule *rule, const char **s,
+		      struct op *op)
 {
 	const char *at = (*s)++;
 	struct word w = name_at(s, ps->end);
@@ -411,7 +413,7 @@ static int slot(struct rules_parse *ps, const struct rule *rule, const char **s,
 		return bad_text(ps, at, "a slot is written {e}");
 	++*s;
 	for (uint32_t i = 0; i < rule->nslot; i++)
-		if (is(w, rule->slot_name[i])) {
+		if (is_word(w, rule->slot_name[i])) {
 			op->slot = (uint8_t)i;
 			return 0;
 		}
@@ -432,23 +434,23 @@ enum dcp_dtype dcp_rules_dtype(const char *name, size_t n)
 }
 
 /* "bf16)" */
-static int dtype(struct rules_parse *ps, const char **s, struct op *op)
+static int parse_dtype(struct rules_parse *ps, const char **s, struct op *op)
 {
 	struct word w;
 
-	*s = blanks(*s, ps->end);
+	*s = skip_blanks(*s, ps->end);
 	w = name_at(s, ps->end);
 	op->dtype = dcp_rules_dtype(w.s, w.n);
 	if (!op->dtype)
 		return bad_text(ps, w.s, "expected f32, bf16 or f16");
-	*s = blanks(*s, ps->end);
+	*s = skip_blanks(*s, ps->end);
 	if (*s == ps->end || **s != ')')
 		return bad_text(ps, *s, "expected )");
 	++*s;
 	return 0;
 }
 
-static int order(struct rules_parse *ps, const char **s, struct op *op)
+static int parse_order(struct rules_parse *ps, const char **s, struct op *op)
 {
 	struct word w = name_at(s, ps->end);
 
@@ -459,7 +461,8 @@ static int order(struct rules_parse *ps, const char **s, struct op *op)
 
 /* Parse arguments after the opening bracket, up to the closing one: numbers, one list of numbers, a
  * slot, an order. */
-static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
+static int parse_args(struct rules_parse *ps, const struct rule *rule, const char **s,
+		      struct op *op)
 {
 	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
 	bool in_list = false, closed = false;
@@ -467,27 +470,27 @@ static int args(struct rules_parse *ps, const struct rule *rule, const char **s,
 
 	op->arg = arg;
 	while (rc == 0) {
-		*s = blanks(*s, ps->end);
+		*s = skip_blanks(*s, ps->end);
 		if (*s < ps->end && **s == '[' && op->def->list && !op->is_list) {
 			op->is_list = in_list = true;
-			*s = blanks(*s + 1, ps->end);
+			*s = skip_blanks(*s + 1, ps->end);
 		}
 		if (op->narg == RULES_MAX_ARGS)
 			return dcp_rules_bad(ps, *s, -E2BIG, "more than %d numbers",
 					     RULES_MAX_ARGS);
 		if (*s < ps->end && **s == '{' && op->slot == RULES_NO_SLOT && !in_list)
-			rc = slot(ps, rule, s, op);
+			rc = parse_slot(ps, rule, s, op);
 		else if (op->def->order && op->narg == op->def->most && !closed)
-			rc = order(ps, s, op), closed = true;
+			rc = parse_order(ps, s, op), closed = true;
 		else
-			rc = amount(ps, s, &arg[op->narg++]);
+			rc = parse_amount(ps, s, &arg[op->narg++]);
 		if (rc < 0)
 			return rc;
-		*s = blanks(*s, ps->end);
+		*s = skip_blanks(*s, ps->end);
 		if (in_list && *s < ps->end && **s == ']') {
 			in_list = false;
 			closed = true;
-			*s = blanks(*s + 1, ps->end);
+			*s = skip_blanks(*s + 1, ps->end);
 		}
 		if (*s < ps->end && **s == ')' && !in_list) {
 			++*s;
@@ -527,16 +530,16 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 	size_t i = 0;
 	int rc = 0;
 
-	while (i < dcp_rules_nop_defs && !is(w, dcp_rules_op_defs[i].name))
+	while (i < dcp_rules_nop_defs && !is_word(w, dcp_rules_op_defs[i].name))
 		i++;
 	if (i == dcp_rules_nop_defs)
 		return bad_text(ps, at, "%.*s is not an operation%s",
 				(int)DCP_MIN(DCP_MAX(w.n, (size_t)1), (size_t)60), at,
-				nearest(w, op_name, dcp_rules_nop_defs, near));
+				write_nearest(w, op_name, dcp_rules_nop_defs, near));
 	*op = (struct op){ .def = &dcp_rules_op_defs[i], .slot = RULES_NO_SLOT };
 	if (*s < ps->end && **s == '(') {
 		++*s;
-		rc = op->def->dtype ? dtype(ps, s, op) : args(ps, rule, s, op);
+		rc = op->def->dtype ? parse_dtype(ps, s, op) : parse_args(ps, rule, s, op);
 	}
 	if (rc == 0 && *s < ps->end && !strchr(" \t\r", **s))
 		rc = bad_text(ps, *s, "a blank stands between operations");
@@ -546,8 +549,8 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 /* ---- do they fit the keys? ---- */
 
 /* Check one operation: update @k, the number of tensors after it, and the slots that it uses up. */
-static int step(struct rules_parse *ps, struct rule *rule, const char *at, const struct op *op,
-		uint64_t *k)
+static int check_step(struct rules_parse *ps, struct rule *rule, const char *at,
+		      const struct op *op, uint64_t *k)
 {
 	const struct op_def *def = op->def;
 	bool left = op->slot != RULES_NO_SLOT && !(rule->each >> op->slot & 1);
@@ -613,7 +616,7 @@ int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s)
 	uint64_t k = rule->nsrc;
 	int rc = 0;
 
-	for (s = blanks(s, ps->end); rc == 0 && s < ps->end; s = blanks(s, ps->end)) {
+	for (s = skip_blanks(s, ps->end); rc == 0 && s < ps->end; s = skip_blanks(s, ps->end)) {
 		const char *at = s;
 
 		if (rule->nop == RULES_MAX_OPS)
@@ -621,7 +624,7 @@ int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s)
 					     RULES_MAX_OPS);
 		rc = one_op(ps, rule, &s, &list[rule->nop]);
 		if (rc == 0)
-			rc = step(ps, rule, at, &list[rule->nop++], &k);
+			rc = check_step(ps, rule, at, &list[rule->nop++], &k);
 	}
 	if (rc == 0)
 		rc = check_slots(ps, rule);

@@ -30,15 +30,16 @@ static struct word next_word(const char **s, const char *end)
 	return w;
 }
 
-static bool is(struct word w, const char *text)
+static bool is_word(struct word w, const char *text)
 {
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
 /* Parse patterns separated by commas, up to and including the word @stop, or to the end of the
  * line. */
-static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, bool is_source,
-		    const char *stop, const struct pattern **out, uint32_t *count)
+static int parse_patterns(struct rules_parse *ps, const char **s, struct rule *rule,
+			  bool is_source, const char *stop, const struct pattern **out,
+			  uint32_t *count)
 {
 	bool arrow = stop && *stop == '-';
 	struct pattern *p = dcp_arena_calloc(&ps->r->arena, DCP_RULES_MAX_SOURCES, sizeof(*p));
@@ -50,7 +51,8 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 	*out = p;
 	for (*count = 0;;) {
 		w = next_word(s, ps->end);
-		if (w.n == 0 || is(w, ",") || is(w, "->") || is(w, ":") || is(w, "="))
+		if (w.n == 0 || is_word(w, ",") || is_word(w, "->") || is_word(w, ":") ||
+		    is_word(w, "="))
 			return bad_text(ps, w.s, "expected a key's pattern%s",
 					arrow && w.n == 0 ? ", then ->" : "");
 		if (*count == DCP_RULES_MAX_SOURCES)
@@ -61,11 +63,11 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 			return rc;
 		++*count;
 		w = next_word(s, ps->end);
-		if (stop && is(w, stop))
+		if (stop && is_word(w, stop))
 			return 0;
 		if (w.n == 0 && !arrow)
 			return 0;
-		if (!is(w, ","))
+		if (!is_word(w, ","))
 			return bad_text(ps, w.s, "expected %s or a comma",
 					arrow ? "->" : "the end of the line");
 	}
@@ -92,7 +94,7 @@ static int drop_line(struct rules_parse *ps, const char *s)
 	if (rc < 0)
 		return rc;
 	rule->drop = true;
-	return patterns(ps, &s, rule, true, NULL, &rule->src, &rule->nsrc);
+	return parse_patterns(ps, &s, rule, true, NULL, &rule->src, &rule->nsrc);
 }
 
 static int rename_line(struct rules_parse *ps, const char *s)
@@ -101,14 +103,14 @@ static int rename_line(struct rules_parse *ps, const char *s)
 	int rc = new_rule(ps, s, &rule);
 
 	if (rc == 0)
-		rc = patterns(ps, &s, rule, true, "->", &rule->src, &rule->nsrc);
+		rc = parse_patterns(ps, &s, rule, true, "->", &rule->src, &rule->nsrc);
 	if (rc == 0)
-		rc = patterns(ps, &s, rule, false, ":", &rule->dst, &rule->ndst);
+		rc = parse_patterns(ps, &s, rule, false, ":", &rule->dst, &rule->ndst);
 	return rc < 0 ? rc : dcp_rules_ops(ps, rule, s);
 }
 
 /* Copy a word without its backslashes to the arena. */
-static int plain(struct rules_parse *ps, struct word w, const char **out)
+static int copy_plain(struct rules_parse *ps, struct word w, const char **out)
 {
 	char *p = dcp_arena_alloc(&ps->r->arena, w.n + 1), *end = p;
 
@@ -137,14 +139,14 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 	int rc;
 
 	while ((w = next_word(&s, ps->end)).n) {
-		if (is(w, ",") && *n > before)
+		if (is_word(w, ",") && *n > before)
 			continue;
 		if (*n == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d of them",
 					     DCP_RULES_MAX_SOURCES);
 		rc = DCP_GROW(*list, *cap, *n);
 		if (rc == 0)
-			rc = plain(ps, w, &a.text);
+			rc = copy_plain(ps, w, &a.text);
 		if (rc < 0)
 			return rc;
 		a.n = strlen(a.text);
@@ -169,7 +171,7 @@ static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 		return -ENOMEM;
 	m = &r->mark[r->nmark];
 	*m = (struct mark){ .kind = kind };
-	rc = patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
+	rc = parse_patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
 	if (rc == 0 && kind == MARK_FEWER && m->n != 2)
 		return bad_text(ps, s, "expected two patterns: fewer A, B");
 	r->nmark += rc == 0;
@@ -184,16 +186,16 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	struct tie t;
 	int rc;
 
-	if (key.n == 0 || !is(eq, "=") || of.n == 0 || rest.n)
+	if (key.n == 0 || !is_word(eq, "=") || of.n == 0 || rest.n)
 		return bad_text(ps, key.s, "expected two keys: tie A = B");
 	if (r->ntie == DCP_RULES_MAX_SOURCES)
 		return dcp_rules_bad(ps, key.s, -E2BIG, "more than %d ties",
 				     DCP_RULES_MAX_SOURCES);
 	rc = DCP_GROW(r->tie, r->tie_cap, r->ntie);
 	if (rc == 0)
-		rc = plain(ps, key, &t.key);
+		rc = copy_plain(ps, key, &t.key);
 	if (rc == 0)
-		rc = plain(ps, of, &t.of);
+		rc = copy_plain(ps, of, &t.of);
 	if (rc == 0)
 		r->tie[r->ntie++] = t;
 	return rc;
@@ -214,7 +216,7 @@ static int refuse_line(struct rules_parse *ps, const char *s)
 static uint32_t number_word(struct word w)
 {
 	for (size_t i = 0; i < dcp_rules_nwords; i++)
-		if (is(w, dcp_rules_word(i)))
+		if (is_word(w, dcp_rules_word(i)))
 			return (uint32_t)i + 1;
 	return 0;
 }
@@ -237,17 +239,17 @@ static int if_line(struct rules_parse *ps, const char *s)
 	uint32_t of = 0;
 	int rc;
 
-	while (of < DCP_RULES_ADAPTER_WORDS && !is(fact, dcp_rules_adapter_words[of]))
+	while (of < DCP_RULES_ADAPTER_WORDS && !is_word(fact, dcp_rules_adapter_words[of]))
 		of++;
 	value.n -= ends;
 	equal[1] = equal[0] ? number_word(value) : 0;
-	if (!(of < DCP_RULES_ADAPTER_WORDS || equal[1]) || !is(eq, "=") || !ends)
+	if (!(of < DCP_RULES_ADAPTER_WORDS || equal[1]) || !is_word(eq, "=") || !ends)
 		return dcp_rules_bad(ps, fact.s, -EINVAL,
 				     "expected a value and a rule: if bias = all: A -> B");
 	first = next_word(&s, ps->end);
-	rc = is(first, "drop")     ? drop_line(ps, s)
-	     : is(first, "refuse") ? refuse_line(ps, s)
-				   : rename_line(ps, rest);
+	rc = is_word(first, "drop")     ? drop_line(ps, s)
+	     : is_word(first, "refuse") ? refuse_line(ps, s)
+					: rename_line(ps, rest);
 	if (rc < 0)
 		return rc;
 	rule = &ps->r->rule[number];
@@ -286,34 +288,34 @@ static int one_line(struct rules_parse *ps)
 					(unsigned char)*p);
 	if (w.n == 0)
 		return 0;
-	if (is(w, "drop"))
+	if (is_word(w, "drop"))
 		return drop_line(ps, s);
-	if (is(w, "refuse"))
+	if (is_word(w, "refuse"))
 		return refuse_line(ps, s);
-	if (is(w, "strip"))
+	if (is_word(w, "strip"))
 		return affix_line(ps, s, &r->strip, &r->nstrip, &r->strip_cap,
 				  "expected what keys begin with: strip module.");
-	if (is(w, "erase"))
+	if (is_word(w, "erase"))
 		return affix_line(ps, s, &r->erase, &r->nerase, &r->erase_cap,
 				  "expected part of a key: erase _orig_mod.");
-	if (is(w, "models"))
+	if (is_word(w, "models"))
 		return affix_line(ps, s, &r->model, &r->nmodel, &r->model_cap,
 				  "expected types of models: models llama");
-	if (is(w, "has") || is(w, "lacks") || is(w, "fewer"))
+	if (is_word(w, "has") || is_word(w, "lacks") || is_word(w, "fewer"))
 		return mark_line(ps, s,
 				 *w.s == 'h'   ? MARK_HAS
 				 : *w.s == 'l' ? MARK_LACKS
 					       : MARK_FEWER);
-	if (is(w, "if"))
+	if (is_word(w, "if"))
 		return if_line(ps, s);
-	if (is(w, "else"))
+	if (is_word(w, "else"))
 		return else_line(ps, s);
-	if (is(w, "tie"))
+	if (is_word(w, "tie"))
 		return tie_line(ps, s);
 	return rename_line(ps, w.s);
 }
 
-static int lines(struct rules_parse *ps, const char *text, size_t n)
+static int parse_lines(struct rules_parse *ps, const char *text, size_t n)
 {
 	const char *end = text + n;
 	int rc = 0;
@@ -347,7 +349,7 @@ int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rul
 	r->name = dcp_arena_strdup(&r->arena, name);
 	r->hash = dcp_hash64(text, n);
 	ps.r = r;
-	rc = r->name ? lines(&ps, text, n) : -ENOMEM;
+	rc = r->name ? parse_lines(&ps, text, n) : -ENOMEM;
 	if (rc < 0) {
 		dcp_rules_free(r);
 		return dcp_err_say(err, rc);

@@ -51,15 +51,15 @@ struct placing {
 	bool any;
 };
 
-static size_t component(const char *s)
+static size_t measure_component(const char *s)
 {
 	return strcspn(s, "./");
 }
 
 /* The text after the next dot or slash; NULL: none follows. */
-static const char *below(const char *s)
+static const char *skip_component(const char *s)
 {
-	s += component(s);
+	s += measure_component(s);
 	return *s ? s + 1 : NULL;
 }
 
@@ -86,11 +86,12 @@ static bool has_word(const char *prefix, const char *const *words, size_t nwords
 static int note_tensor(void *ctx, const struct dcp_rules_expected *x)
 {
 	struct placing *p = ctx;
-	int rc = dcp_intern_add(&p->roots, x->key, component(x->key), DCP_INTERN_NONE, NULL);
+	int rc = dcp_intern_add(&p->roots, x->key, measure_component(x->key), DCP_INTERN_NONE,
+				NULL);
 
 	if (rc >= 0)
-		rc = dcp_intern_add(&p->roots, x->bare, component(x->bare), DCP_INTERN_NONE,
-				    NULL);
+		rc = dcp_intern_add(&p->roots, x->bare, measure_component(x->bare),
+				    DCP_INTERN_NONE, NULL);
 	if (rc < 0)
 		return rc;
 	if (x->of_expert) /* tensors of experts may be stored together in one tensor */
@@ -102,7 +103,7 @@ static int note_tensor(void *ctx, const struct dcp_rules_expected *x)
 	return DCP_MIN(rc, 0);
 }
 
-static int count(struct placing *p, const char *key, const char *at, bool whole)
+static int count_key(struct placing *p, const char *key, const char *at, bool whole)
 {
 	struct candidate *c;
 	uint32_t number;
@@ -124,19 +125,19 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 	struct placing *p = ctx;
 	const char *bare = NULL, *at = key;
 
-	for (int i = 0; at && i < DEPTH; i++, at = below(at)) {
+	for (int i = 0; at && i < DEPTH; i++, at = skip_component(at)) {
 		const char *rest = dcp_rules_without_parts(p->hf, at, &p->text);
 
 		if (dcp_buf_error(&p->text))
 			return -ENOMEM;
 		if (dcp_intern_has(&p->keys, rest))
-			return count(p, key, at, true);
+			return count_key(p, key, at, true);
 		if (!bare && dcp_intern_has(&p->bare, rest))
 			bare = at;
 	}
-	return bare ? count(p, key, bare, false)
-		    : DCP_MIN(dcp_intern_add(&p->firsts, key, component(key), DCP_INTERN_NONE,
-					     NULL),
+	return bare ? count_key(p, key, bare, false)
+		    : DCP_MIN(dcp_intern_add(&p->firsts, key, measure_component(key),
+					     DCP_INTERN_NONE, NULL),
 			      0);
 }
 
@@ -191,11 +192,11 @@ static bool is_eligible(const struct choosing *c, uint32_t i)
 	       !dcp_rules_is_training(dcp_intern_text(&c->p->prefixes, i));
 }
 
-static size_t depth(const char *prefix)
+static size_t count_parts(const char *prefix)
 {
 	size_t n = 0;
 
-	for (const char *s = below(prefix); s; s = below(s))
+	for (const char *s = skip_component(prefix); s; s = skip_component(s))
 		n++;
 	return n;
 }
@@ -211,7 +212,7 @@ static bool is_better(const struct choosing *c, uint32_t a, uint32_t b)
 			    ?: DCP_CMP(HAS_WORD(x, masters), HAS_WORD(y, masters))
 			    ?: DCP_CMP(*x != '\0', *y != '\0')
 			    ?: DCP_CMP(HAS_WORD(y, models), HAS_WORD(x, models))
-			    ?: DCP_CMP(depth(x), depth(y))
+			    ?: DCP_CMP(count_parts(x), count_parts(y))
 			    ?: DCP_CMP(a, b);
 
 	return order < 0;
@@ -247,7 +248,7 @@ static void add_files(const struct placing *p, const struct dcp_rules_source *fr
 	}
 }
 
-static int choose(const struct choosing *c, struct dcp_rules_place *out)
+static int choose_prefix(const struct choosing *c, struct dcp_rules_place *out)
 {
 	uint32_t best = DCP_INTERN_NONE, n = c->p->prefixes.n;
 	size_t nothers = 0;
@@ -289,7 +290,7 @@ int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_p
 			rc = 1;
 		}
 		for (int bare = 0; rc == 0 && bare < 2; bare++)
-			rc = choose(&(struct choosing){ &p, !bare }, out);
+			rc = choose_prefix(&(struct choosing){ &p, !bare }, out);
 		if (rc > 0 && !p.some && !common && out->prefix.p && !*out->prefix.p)
 			add_files(&p, from, out);
 	}

@@ -56,7 +56,7 @@ static int dcp_work_add(struct making *m, const struct bit *of, struct bit **out
 /* ---- from what is stored ---- */
 
 /* Row-major over @len. */
-static void dense(uint32_t ndim, const uint64_t *len, uint64_t *stride)
+static void set_strides(uint32_t ndim, const uint64_t *len, uint64_t *stride)
 {
 	uint64_t step = 1;
 
@@ -75,7 +75,7 @@ static int add_run(struct making *m, const struct dcp_piece *p, const struct bit
 	struct bit *b;
 	int rc;
 
-	dense(ndim, p->len, stride);
+	set_strides(ndim, p->len, stride);
 	while (at < end) {
 		uint32_t d = ndim;
 		uint64_t rest = at, n = 1;
@@ -122,7 +122,7 @@ static int add_piece(struct making *m, const struct dcp_piece *p)
 	rc = dcp_work_add(m, &of, &b);
 	if (rc < 0)
 		return rc;
-	dense(m->w->ndim, p->len, stride);
+	set_strides(m->w->ndim, p->len, stride);
 	for (uint32_t d = 0; d < m->w->ndim; d++)
 		b->dim[d] = (struct bit_dim){ p->lo[d], p->len[d],
 					      p->stride ? p->stride[d] : stride[d] };
@@ -239,7 +239,7 @@ int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tens
 
 /* Dimension i of the @ndim results is the old dimension order[i], or a new one (ADDED). New
  * dimensions, and old ones that are not in @order, have one element. */
-static int rearrange(struct work *w, uint32_t ndim, const uint32_t *order)
+static int rearrange_dims(struct work *w, uint32_t ndim, const uint32_t *order)
 {
 	struct making m = dcp_work_make(w);
 	struct bit *b;
@@ -261,7 +261,7 @@ static int rearrange(struct work *w, uint32_t ndim, const uint32_t *order)
 
 int dcp_work_permute(struct work *w, const uint32_t *order)
 {
-	return rearrange(w, w->ndim, order);
+	return rearrange_dims(w, w->ndim, order);
 }
 
 int dcp_work_insert(struct work *w, uint32_t d)
@@ -272,7 +272,7 @@ int dcp_work_insert(struct work *w, uint32_t d)
 		return bad(w, "no dimension can be added to one of %u", w->ndim);
 	for (uint32_t k = 0; k <= w->ndim; k++)
 		order[k] = k == d ? ADDED : k - (k > d);
-	return rearrange(w, w->ndim + 1, order);
+	return rearrange_dims(w, w->ndim + 1, order);
 }
 
 /* Add a copy of a bit with its dimensions. */
@@ -410,7 +410,7 @@ static int add_split(struct making *m, const struct bit *from, uint32_t d, uint6
 }
 
 /* Split dimension @d into rows of @inner elements. */
-static int split(struct work *w, uint32_t d, uint64_t inner)
+static int split_dim(struct work *w, uint32_t d, uint64_t inner)
 {
 	struct making m = dcp_work_make(w);
 	int rc = 0;
@@ -454,7 +454,7 @@ static int add_merged(struct making *m, const struct bit *from, uint32_t d, uint
 	return 0;
 }
 
-static int merge(struct work *w, uint32_t d)
+static int merge_dims(struct work *w, uint32_t d)
 {
 	struct making m = dcp_work_make(w);
 	uint64_t inner = w->shape[d + 1];
@@ -477,7 +477,7 @@ static int merge(struct work *w, uint32_t d)
 }
 
 /* suffix[i]: the product of the dimensions from i on; suffix[0]: all elements. */
-static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
+static void set_suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 {
 	suffix[ndim] = 1;
 	for (uint32_t d = ndim; d-- > 0;)
@@ -490,7 +490,7 @@ static int cut_at(struct work *w, uint64_t at)
 {
 	uint64_t suffix[DCP_MAX_NDIM + 1];
 
-	suffixes(w->ndim, w->shape, suffix);
+	set_suffixes(w->ndim, w->shape, suffix);
 	for (uint32_t d = 0; d < w->ndim; d++) {
 		if (suffix[d] <= at || suffix[d + 1] >= at)
 			continue;
@@ -499,7 +499,7 @@ static int cut_at(struct work *w, uint64_t at)
 		if (w->ndim == DCP_MAX_NDIM)
 			return dcp_fail(w->err, -E2BIG, "more than %d dimensions",
 					DCP_MAX_NDIM);
-		return split(w, d, at / suffix[d + 1]);
+		return split_dim(w, d, at / suffix[d + 1]);
 	}
 	return 0;
 }
@@ -520,7 +520,7 @@ static int drop_ones(struct work *w)
 	for (uint32_t d = 0; d < w->ndim; d++)
 		if (w->shape[d] != 1)
 			order[n++] = d;
-	return rearrange(w, n, order);
+	return rearrange_dims(w, n, order);
 }
 
 /*
@@ -538,14 +538,14 @@ int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape)
 		memcpy(w->shape, shape, ndim * sizeof(*shape));
 		return 0;
 	}
-	suffixes(ndim, shape, want);
+	set_suffixes(ndim, shape, want);
 	rc = drop_ones(w);
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
 		rc = cut_at(w, want[d]);
 	for (uint32_t d = w->ndim; rc == 0 && d-- > 1;) {
-		suffixes(w->ndim, w->shape, has);
+		set_suffixes(w->ndim, w->shape, has);
 		if (!stands_in(has[d], want, ndim))
-			rc = merge(w, d - 1);
+			rc = merge_dims(w, d - 1);
 	}
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
 		rc = cut_at(w, want[d]);
