@@ -38,7 +38,7 @@ struct dcpfs_errors *dcpfs_errors_create(const struct dcp_log *log)
 	return e;
 }
 
-static void finish(struct entry *entry)
+static void finish_entry(struct entry *entry)
 {
 	free(entry->version);
 	free(entry->key);
@@ -50,7 +50,7 @@ void dcpfs_errors_destroy(struct dcpfs_errors *e)
 	if (!e)
 		return;
 	for (size_t i = 0; i < e->n; i++)
-		finish(&e->entries[i]);
+		finish_entry(&e->entries[i]);
 	free(e->entries);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
@@ -63,7 +63,7 @@ static uint64_t hash_of(const char *version, const char *key)
 	return key ? dcp_hash64_more(hash, key, strlen(key) + 1) : hash;
 }
 
-static struct entry *find(struct dcpfs_errors *e, uint64_t hash)
+static struct entry *find_entry(struct dcpfs_errors *e, uint64_t hash)
 {
 	for (size_t i = 0; i < e->n; i++)
 		if (e->entries[i].hash == hash)
@@ -78,7 +78,7 @@ static void set_count(struct dcpfs_errors *e, size_t n)
 
 static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
 {
-	struct entry *entry = find(e, hash);
+	struct entry *entry = find_entry(e, hash);
 
 	if (entry)
 		return entry;
@@ -130,7 +130,7 @@ bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *
 	const struct entry *entry;
 
 	pthread_mutex_lock(&e->lock);
-	entry = find(e, hash_of(version, key));
+	entry = find_entry(e, hash_of(version, key));
 	if (entry && at)
 		*at = entry->at;
 	pthread_mutex_unlock(&e->lock);
@@ -147,7 +147,7 @@ void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char
 
 		if (entry->version && strcmp(entry->version, version) == 0 &&
 		    (!key || (entry->key && strcmp(entry->key, key) == 0)))
-			finish(entry);
+			finish_entry(entry);
 		else
 			e->entries[kept++] = *entry;
 	}
@@ -184,7 +184,7 @@ struct dcpfs_log {
 	size_t n; /* logged so far: line i is at i % DCPFS_LOG_LINES */
 };
 
-static void emit(void *ctx, enum dcp_log_level level, const char *text)
+static void emit_line(void *ctx, enum dcp_log_level level, const char *text)
 {
 	struct dcpfs_log *l = ctx;
 	char *copy = strdup(text);
@@ -207,7 +207,7 @@ struct dcpfs_log *dcpfs_log_create(const struct dcp_log *next)
 
 	if (!l)
 		return NULL;
-	l->sink = (struct dcp_log){ DCP_LOG_INFO, emit, l };
+	l->sink = (struct dcp_log){ DCP_LOG_INFO, emit_line, l };
 	l->next = next;
 	pthread_mutex_init(&l->lock, NULL);
 	return l;

@@ -145,7 +145,7 @@ static int bind_to(int fd, const union address *a, socklen_t n)
 }
 
 /* "127.0.0.1:9100", with the port that the kernel chose. */
-static char *spell(int fd, const char *where)
+static char *spell_address(int fd, const char *where)
 {
 	union address a = { 0 };
 	socklen_t n = sizeof(a);
@@ -184,7 +184,7 @@ int dcpfs_listen_open(const char *where, struct dcpfs_listen **out, char **at,
 	}
 	if (rc == 0 && listen(l->fd, QUEUE) < 0)
 		rc = -errno;
-	*at = rc == 0 ? spell(l->fd, where) : NULL;
+	*at = rc == 0 ? spell_address(l->fd, where) : NULL;
 	if (rc == 0 && !*at)
 		rc = -ENOMEM;
 	if (rc < 0) {
@@ -209,7 +209,7 @@ static void put_answer(struct dcp_buf *out, const char *status, const char *type
 		dcp_buf_add(out, body->p, body->n);
 }
 
-static void refuse(struct dcp_buf *out, const char *status)
+static void refuse_request(struct dcp_buf *out, const char *status)
 {
 	dcp_auto_buf struct dcp_buf body = DCP_BUF_INIT;
 
@@ -218,7 +218,7 @@ static void refuse(struct dcp_buf *out, const char *status)
 }
 
 /* The request is complete, or too long. Only its first line is read. */
-static void answer(struct dcpfs_listen *l, struct client *c, bool whole)
+static void answer_request(struct dcpfs_listen *l, struct client *c, bool whole)
 {
 	dcp_auto_buf struct dcp_buf body = DCP_BUF_INIT;
 	bool head = strncmp(c->request, "HEAD ", 5) == 0;
@@ -226,19 +226,19 @@ static void answer(struct dcpfs_listen *l, struct client *c, bool whole)
 	size_t line = strcspn(c->request, "\r\n"), n;
 
 	if (!whole) {
-		refuse(&c->answer, "431 Request Header Fields Too Large");
+		refuse_request(&c->answer, "431 Request Header Fields Too Large");
 		return;
 	}
 	if (!target || (size_t)(target - c->request) > line || target[1] != '/' ||
 	    !memmem(target, line - (size_t)(target - c->request), " HTTP/1.", 8)) {
-		refuse(&c->answer, "400 Bad Request");
+		refuse_request(&c->answer, "400 Bad Request");
 		return;
 	}
 	n = strcspn(++target, " ?");
 	if (!head && strncmp(c->request, "GET ", 4) != 0) {
-		refuse(&c->answer, "405 Method Not Allowed");
+		refuse_request(&c->answer, "405 Method Not Allowed");
 	} else if (!(n == 1 || (n == 8 && strncmp(target, "/metrics", 8) == 0))) {
-		refuse(&c->answer, "404 Not Found");
+		refuse_request(&c->answer, "404 Not Found");
 	} else {
 		l->make(l->ctx, &body);
 		put_answer(&c->answer, "200 OK",
@@ -249,7 +249,7 @@ static void answer(struct dcpfs_listen *l, struct client *c, bool whole)
 
 /* ---- clients ---- */
 
-static void end(struct client *c)
+static void end_client(struct client *c)
 {
 	dcp_close_fd(&c->fd);
 	dcp_buf_finish(&c->answer);
@@ -257,7 +257,7 @@ static void end(struct client *c)
 }
 
 /* True: there is more to do. */
-static bool serve(struct dcpfs_listen *l, struct client *c)
+static bool serve_client(struct dcpfs_listen *l, struct client *c)
 {
 	ssize_t n;
 
@@ -269,9 +269,9 @@ static bool serve(struct dcpfs_listen *l, struct client *c)
 		c->request[c->n] = '\0';
 		if (memmem(c->request, c->n, "\r\n\r\n", 4) ||
 		    memmem(c->request, c->n, "\n\n", 2))
-			answer(l, c, true);
+			answer_request(l, c, true);
 		else if (c->n == REQUEST)
-			answer(l, c, false);
+			answer_request(l, c, false);
 		else
 			return true;
 		if (dcp_buf_error(&c->answer))
@@ -306,7 +306,7 @@ static bool take_client(struct dcpfs_listen *l)
 	return true;
 }
 
-static void *run(void *listener)
+static void *run_listener(void *listener)
 {
 	struct dcpfs_listen *l = listener;
 	struct pollfd p[CLIENTS + 2];
@@ -337,8 +337,8 @@ static void *run(void *listener)
 			struct client *c = &l->clients[i];
 
 			if (c->fd >= 0 &&
-			    ((p[i + 2].revents && !serve(l, c)) || now >= c->until))
-				end(c);
+			    ((p[i + 2].revents && !serve_client(l, c)) || now >= c->until))
+				end_client(c);
 		}
 		if (p[1].revents && !take_client(l))
 			again = now + PAUSE_MS;
@@ -355,7 +355,7 @@ int dcpfs_listen_start(struct dcpfs_listen *l, dcpfs_listen_fn make, void *ctx)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = -pthread_create(&l->thread, NULL, run, l);
+	rc = -pthread_create(&l->thread, NULL, run_listener, l);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	l->running = rc == 0;
 	return rc;
@@ -370,7 +370,7 @@ void dcpfs_listen_close(struct dcpfs_listen *l)
 	if (l->running && eventfd_write(l->stop, 1) == 0)
 		pthread_join(l->thread, NULL);
 	for (size_t i = 0; i < CLIENTS; i++)
-		end(&l->clients[i]);
+		end_client(&l->clients[i]);
 	/* Another mount may have replaced the socket by its own. */
 	if (l->path && lstat(l->path, &st) == 0 && st.st_ino == l->made.st_ino &&
 	    st.st_dev == l->made.st_dev)

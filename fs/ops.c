@@ -31,7 +31,7 @@ static void **list_of(struct dcpfs_slabs *s, size_t n)
 	return n <= DCPFS_SLAB_SHORT ? &s->free_short : &s->free_long;
 }
 
-static void *pop(void **list)
+static void *pop_slab(void **list)
 {
 	void *slab = *list;
 
@@ -46,13 +46,13 @@ void dcpfs_slabs_destroy(struct dcpfs_slabs *s)
 
 	if (!s)
 		return;
-	while ((slab = pop(&s->free_short)) || (slab = pop(&s->free_long)))
+	while ((slab = pop_slab(&s->free_short)) || (slab = pop_slab(&s->free_long)))
 		free(slab);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-static void *make(const struct dcpfs_slabs *s, size_t n)
+static void *make_slab(const struct dcpfs_slabs *s, size_t n)
 {
 	void *slab;
 
@@ -69,9 +69,9 @@ void *dcpfs_slab_take(struct dcpfs_slabs *s, size_t n)
 	void *slab;
 
 	pthread_mutex_lock(&s->lock);
-	slab = pop(list_of(s, n));
+	slab = pop_slab(list_of(s, n));
 	pthread_mutex_unlock(&s->lock);
-	return slab ? slab : make(s, n);
+	return slab ? slab : make_slab(s, n);
 }
 
 void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab, size_t n)
@@ -468,7 +468,7 @@ static bool add_entry(void *ctx, const char *name, const struct stat *st, uint64
 	return true;
 }
 
-static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+static void list_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
 {
 	struct dcpfs *fs = fs_of(req);
 	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
@@ -492,13 +492,13 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		       struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, false);
+	list_dir(req, ino, size, off, false);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			   struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, true);
+	list_dir(req, ino, size, off, true);
 }
 
 /* ---- the rest ---- */

@@ -101,7 +101,7 @@ static bool is_made(const struct dcpfs_late *l, fuse_ino_t ino)
 
 /* The first waiting call for a file that no thread is making, because otherwise several threads
  * would read the same tensor. */
-static struct waiting *choose(const struct dcpfs_late *l)
+static struct waiting *choose_call(const struct dcpfs_late *l)
 {
 	struct waiting *w = l->first;
 
@@ -110,7 +110,7 @@ static struct waiting *choose(const struct dcpfs_late *l)
 	return w;
 }
 
-static void *run(void *arg)
+static void *run_worker(void *arg)
 {
 	struct worker *own = arg;
 	struct dcpfs_late *l = own->late;
@@ -118,7 +118,7 @@ static void *run(void *arg)
 
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
-		w = choose(l);
+		w = choose_call(l);
 		if (!w) {
 			pthread_cond_wait(&l->changed, &l->lock);
 			continue;
@@ -158,7 +158,7 @@ int dcpfs_late_start(unsigned threads, struct dcpfs_late **out)
 		struct worker *w = &l->worker[l->nthreads];
 
 		w->late = l;
-		rc = -pthread_create(&w->thread, NULL, run, w);
+		rc = -pthread_create(&w->thread, NULL, run_worker, w);
 		l->nthreads += rc == 0;
 	}
 	l->running = l->nthreads;

@@ -121,7 +121,7 @@ static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 			"%s", line);
 }
 
-/* @rc: as returned by loop(). */
+/* @rc: as returned by run_loop(). */
 static void log_end(const struct dcpfs *fs, int rc)
 {
 	if (rc < 0)
@@ -244,7 +244,7 @@ static void grow_stack(void)
  * Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative
  * errno.
  */
-static int loop(struct fuse_session *se, unsigned threads)
+static int run_loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
 	int rc;
@@ -264,7 +264,7 @@ static int loop(struct fuse_session *se, unsigned threads)
 }
 
 /* Detach from the parent's terminal, session and working directory. */
-static void detach(void)
+static void detach_process(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -278,12 +278,12 @@ static void detach(void)
 }
 
 /* Report to the parent. -EPIPE: the parent is gone, so the mount is not wanted any more. */
-static int report(int pipe_fd, const struct word *w)
+static int report_to_parent(int pipe_fd, const struct word *w)
 {
 	if (pipe_fd < 0)
 		return 0;
 	if (w->rc == 0)
-		detach();
+		detach_process();
 	if (write(pipe_fd, w, sizeof(*w)) != sizeof(*w))
 		return -EPIPE;
 	close(pipe_fd);
@@ -342,7 +342,7 @@ static void unmount_in_child(struct fuse_session *se)
 		waitpid(child, NULL, 0);
 }
 
-/* Helper of serve(): mount, serve, unmount. */
+/* Helper of serve_mount(): mount, serve, unmount. */
 static int serve_mounted(struct link *link, struct dcpfs_server *server, int pipe_fd,
 			 struct word *w)
 {
@@ -373,7 +373,7 @@ static int serve_mounted(struct link *link, struct dcpfs_server *server, int pip
 	if (rc < 0) {
 		rc = dcp_fail(&w->err, rc, "cannot start a thread: %s", strerror(-rc));
 	} else {
-		rc = report(pipe_fd, w);
+		rc = report_to_parent(pipe_fd, w);
 		w->stage = DCPFS_STAGE_SERVE;
 	}
 	if (rc == 0) {
@@ -383,7 +383,7 @@ static int serve_mounted(struct link *link, struct dcpfs_server *server, int pip
 		take_hangups(fs);
 		if (fs->opts.ready)
 			fs->opts.ready(fs->opts.mountpoint);
-		rc = loop(se, fs->opts.threads);
+		rc = run_loop(se, fs->opts.threads);
 		if (hung_up)
 			signal(SIGHUP, SIG_IGN);
 		log_end(fs, rc);
@@ -406,7 +406,7 @@ static int serve_mounted(struct link *link, struct dcpfs_server *server, int pip
 }
 
 /* The whole life of the mount in this process. */
-static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
+static void serve_mount(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct dcpfs_server server = { 0 };
@@ -441,7 +441,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 	fuse_remove_signal_handlers(link.se);
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
-		report(pipe_fd, w);
+		report_to_parent(pipe_fd, w);
 	libfuse_log = opts->log; /* the log of the mount is freed with the mount */
 	dcpfs_destroy(server.fs);
 	if (link.se)
@@ -451,7 +451,7 @@ out:
 }
 
 /* How the serving process ended: "was killed by signal 9 (Killed)". */
-static const char *ending(pid_t child, char *out, size_t size)
+static const char *describe_ending(pid_t child, char *out, size_t size)
 {
 	int status = 0;
 
@@ -468,7 +468,7 @@ static const char *ending(pid_t child, char *out, size_t size)
  * Wait for the child's report, then ask the mount itself. If the mount does not answer, end the
  * child.
  */
-static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
+static int await_report(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
 {
 	struct stat st;
 	char how[80];
@@ -480,7 +480,7 @@ static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word
 	if (n != sizeof(*w))
 		return dcp_fail(&w->err, -EIO,
 				"the serving process %s before the mount answered",
-				ending(child, how, sizeof(how)));
+				describe_ending(child, how, sizeof(how)));
 	if (w->rc == 0 && (stat(opts->mountpoint, &st) == 0 || errno == EACCES))
 		return 0;
 	if (w->rc == 0) {
@@ -506,10 +506,10 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 		close(fds[child ? 1 : 0]);
 	}
 	if (child) {
-		w.rc = await(fds[0], child, opts, &w);
+		w.rc = await_report(fds[0], child, opts, &w);
 		close(fds[0]);
 	} else {
-		serve(opts, fds[1], &w);
+		serve_mount(opts, fds[1], &w);
 		if (!opts->foreground)
 			_exit(w.rc < 0);
 	}

@@ -31,7 +31,7 @@ static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_WATCHES] = "watches",
 };
 
-static void put(struct dcp_buf *out, const char *name, const uint64_t *count)
+static void put_count(struct dcp_buf *out, const char *name, const uint64_t *count)
 {
 	dcp_buf_printf(out, "%s %llu\n", name,
 		       (unsigned long long)__atomic_load_n(count, __ATOMIC_RELAXED));
@@ -54,7 +54,7 @@ static const struct {
 	/* clang-format on */
 };
 
-static int64_t now(void)
+static int64_t read_clock(void)
 {
 	struct timespec t;
 
@@ -65,13 +65,13 @@ static int64_t now(void)
 struct dcpfs_timer dcpfs_timer_start(struct dcpfs_stats *s, enum dcpfs_stat which)
 {
 	dcpfs_count(s, which, 1);
-	return (struct dcpfs_timer){ s, which, now() };
+	return (struct dcpfs_timer){ s, which, read_clock() };
 }
 
 void dcpfs_timer_end(struct dcpfs_timer *t)
 {
 	struct dcpfs_times *times = &t->stats->times[t->which];
-	uint64_t ns = (uint64_t)(now() - t->from);
+	uint64_t ns = (uint64_t)(read_clock() - t->from);
 	size_t i = 0;
 
 	while (i < DCPFS_TIME_STEPS && ns > steps[i].ns)
@@ -244,17 +244,17 @@ void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 	const struct dcp_http_counts http = dcp_http_counted();
 
 	for (int i = 0; i < DCPFS_STAT_COUNT; i++)
-		put(out, names[i], &s->count[i]);
-	put(out, "io_mapped", &s->io.mapped);
-	put(out, "io_read", &s->io.read);
-	put(out, "io_span", &s->io.span);
-	put(out, "io_direct", &s->io.direct);
-	put(out, "io_fetched", &s->io.fetched);
-	put(out, "io_runs", &s->io.runs);
-	put(out, "io_ring", &s->io.ring);
-	put(out, "io_fixed", &s->io.fixed);
-	put(out, "io_calls", &s->io.calls);
-	put(out, "http_requests", &http.requests);
-	put(out, "http_retries", &http.retries);
-	put(out, "http_bytes", &http.bytes);
+		put_count(out, names[i], &s->count[i]);
+	put_count(out, "io_mapped", &s->io.mapped);
+	put_count(out, "io_read", &s->io.read);
+	put_count(out, "io_span", &s->io.span);
+	put_count(out, "io_direct", &s->io.direct);
+	put_count(out, "io_fetched", &s->io.fetched);
+	put_count(out, "io_runs", &s->io.runs);
+	put_count(out, "io_ring", &s->io.ring);
+	put_count(out, "io_fixed", &s->io.fixed);
+	put_count(out, "io_calls", &s->io.calls);
+	put_count(out, "http_requests", &http.requests);
+	put_count(out, "http_retries", &http.retries);
+	put_count(out, "http_bytes", &http.bytes);
 }

@@ -42,7 +42,7 @@ struct writing {
 	struct dcp_buf used;   /* uint32_t: files of the version, in order of use */
 };
 
-static int put(struct writing *w, const void *p, size_t n)
+static int put_bytes(struct writing *w, const void *p, size_t n)
 {
 	dcp_buf_add(&w->spool.buf, p, n);
 	w->crc = dcp_crc32(w->crc, p, n);
@@ -50,11 +50,11 @@ static int put(struct writing *w, const void *p, size_t n)
 }
 
 /* Numbers are aligned to 8. */
-static int pad(struct writing *w)
+static int pad_spool(struct writing *w)
 {
 	static const char zeros[8];
 
-	return put(w, zeros, -dcpfs_spool_size(&w->spool) & 7);
+	return put_bytes(w, zeros, -dcpfs_spool_size(&w->spool) & 7);
 }
 
 static int number_file(struct writing *w, uint32_t file, uint32_t *out)
@@ -92,7 +92,7 @@ static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file)
 		d.dst_stride[i] = s->dst_stride[i];
 	}
 	w->head.ndesc++;
-	return put(w, &d, sizeof(d));
+	return put_bytes(w, &d, sizeof(d));
 }
 
 static int put_view(struct writing *w, const struct dcp_view *view, uint64_t base)
@@ -131,7 +131,7 @@ static int put_files(struct writing *w)
 	char dir[PATH_MAX], link[64];
 	ssize_t len;
 	uint64_t at;
-	int rc = pad(w);
+	int rc = pad_spool(w);
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d",
 		 dcp_version_dirfd(dcpfs_opened(w->f->ver)));
@@ -151,30 +151,30 @@ static int put_files(struct writing *w)
 					     .name_bytes = (uint32_t)strlen(id->name) };
 
 		at += f.name_bytes;
-		rc = put(w, &f, sizeof(f));
+		rc = put_bytes(w, &f, sizeof(f));
 	}
 	for (uint32_t i = 0; rc == 0 && i < w->head.nfiles; i++)
-		rc = put(w, ids[used[i]].name, strlen(ids[used[i]].name));
+		rc = put_bytes(w, ids[used[i]].name, strlen(ids[used[i]].name));
 	w->head.dir_off = at;
 	w->head.dir_bytes = (uint32_t)len;
-	return rc < 0 ? rc : put(w, dir, (size_t)len);
+	return rc < 0 ? rc : put_bytes(w, dir, (size_t)len);
 }
 
-static int begin(struct writing *w, const void *header, size_t n)
+static int begin_blob(struct writing *w, const void *header, size_t n)
 {
 	int rc;
 
 	dcp_buf_add(&w->spool.buf, &w->head, sizeof(w->head)); /* overwritten at the end */
 	w->head.inline_off = sizeof(w->head);
 	w->head.inline_bytes = n;
-	rc = put(w, header, n);
+	rc = put_bytes(w, header, n);
 	if (rc == 0)
-		rc = pad(w);
+		rc = pad_spool(w);
 	w->head.desc_off = dcpfs_spool_size(&w->spool);
 	return rc;
 }
 
-static int finish(struct writing *w)
+static int finish_blob(struct writing *w)
 {
 	memcpy(w->head.magic, DCPFS_BLOB_MAGIC, sizeof(w->head.magic));
 	w->head.abi = DCPFS_ABI_VERSION;
@@ -192,7 +192,7 @@ static int write_all(struct writing *w, struct dcp_err *err)
 	bool all = w->f->content == DCPFS_PARTS;
 	size_t n = all ? w->f->model.header.n : 0;
 	const void *header = all ? w->f->model.header.p : dcp_view_header(w->f->view, &n);
-	int rc = begin(w, header, n);
+	int rc = begin_blob(w, header, n);
 
 	if (rc < 0)
 		return rc;
@@ -211,7 +211,7 @@ static int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct 
 	if (rc == 0)
 		rc = put_files(&w);
 	if (rc == 0)
-		rc = finish(&w);
+		rc = finish_blob(&w);
 	dcp_buf_finish(&w.number);
 	dcp_buf_finish(&w.used);
 	return rc == 0 ? dcpfs_spool_finish(&w.spool, out) : dcpfs_spool_drop(&w.spool, rc);
@@ -251,7 +251,7 @@ static int make_blob(struct dcpfs *fs, struct dcpfs_file *f, struct dcpfs_ino i,
 	return rc;
 }
 
-static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
+static int fill_file(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
 	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
@@ -308,7 +308,7 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	f->ver = ver      ? dcpfs_version_hold(ver)
 		 : i.slot ? dcpfs_version_by_slot(fs, i.slot)
 			  : NULL;
-	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
+	rc = i.slot && !f->ver ? -ESTALE : fill_file(fs, f, &why);
 	if (rc < 0) {
 		dcp_err_say(&why, rc);
 		if (rc != -EINTR)
@@ -410,7 +410,7 @@ static int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f,
 /* ---- DCPFS_IOC_INFO ---- */
 
 /* Fill in the size and header of the file, or why a program cannot read it without the mount. */
-static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
+static int describe_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 {
 	struct dcpfs_file *f;
 	size_t n;
@@ -453,7 +453,7 @@ int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 		out->flags = i.kind == DCPFS_VERSION ? DCPFS_INFO_DIRECTORY : 0;
 		if (i.kind == DCPFS_VERSION)
 			ino = dcpfs_ino_pack(i.slot, DCPFS_MODEL, 0);
-		rc = describe(fs, ino, out);
+		rc = describe_file(fs, ino, out);
 	}
 	dcpfs_version_put(ver);
 	if (rc < 0 || out->flags & DCPFS_INFO_BROKEN)
@@ -490,7 +490,8 @@ static int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint6
 }
 
 /* Note the result @rc of reading [off, off + n). */
-static int judge(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n, int rc)
+static int judge_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		      int rc)
 {
 	uint64_t at = __atomic_load_n(&f->failed_at, __ATOMIC_RELAXED);
 
@@ -510,13 +511,13 @@ static bool is_rewritten(const struct dcpfs_file *f)
 
 /* Answer from a file that is not a model. 1: the reply points into the file; 0: the reply does not
  * need the file any more. */
-static int answer(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		  struct dcp_reply *r)
+static int answer_file(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		       struct dcp_reply *r)
 {
 	int rc = f->content == DCPFS_VIEW ? dcp_view_answer(f->view, off, n, r)
 					  : dcp_reply_point(r, f->text.p + off, n);
 
-	return judge(fs, f, off, n, rc);
+	return judge_read(fs, f, off, n, rc);
 }
 
 static int answer_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpfs_model_part *p,
@@ -527,7 +528,7 @@ static int answer_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpf
 
 	if (rc < 0)
 		return rc;
-	rc = answer(fs, part, off, n, &r->bytes);
+	rc = answer_file(fs, part, off, n, &r->bytes);
 	if (rc > 0)
 		r->part[r->nparts++] = part;
 	else
@@ -565,7 +566,7 @@ int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size
 		return -ESTALE;
 	if (f->content == DCPFS_PARTS)
 		return answer_model(fs, f, off, n, r); /* failures are noted by the parts */
-	return DCP_MIN(answer(fs, f, off, n, &r->bytes), 0);
+	return DCP_MIN(answer_file(fs, f, off, n, &r->bytes), 0);
 }
 
 void dcpfs_reply_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
@@ -585,7 +586,7 @@ void dcpfs_reply_finish(struct dcpfs *fs, struct dcpfs_reply *r)
 		dcpfs_part_put(fs, r->part[--r->nparts]);
 }
 
-static void *given(void *buf, size_t size)
+static void *give_buffer(void *buf, size_t size)
 {
 	(void)size;
 	return buf;
@@ -597,7 +598,7 @@ static int read_bytes(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, void
 	struct dcpfs_reply r;
 	int rc;
 
-	dcp_reply_begin(&r.bytes, n, given, buf);
+	dcp_reply_begin(&r.bytes, n, give_buffer, buf);
 	r.bytes.copy = true;
 	rc = dcpfs_file_answer(fs, f, off, n, &r);
 	dcpfs_reply_finish(fs, &r);

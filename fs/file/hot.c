@@ -58,8 +58,8 @@ static int fuse_fd(const struct dcpfs_hot *h)
 	return __atomic_load_n(&h->fuse_fd, __ATOMIC_ACQUIRE);
 }
 
-static int fill(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read, int fd,
-		uint64_t size)
+static int fill_copy(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read, int fd,
+		     uint64_t size)
 {
 	dcp_auto_free char *buf = malloc(CHUNK);
 
@@ -83,13 +83,13 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read, int
  * lies beside the indexes, else in memory: disk file systems cache in large folios, and reading
  * such a copy costs half of what one in a memory file does.
  */
-static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f, uint64_t size,
-		    dcpfs_hot_read read)
+static int make_copy(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f, uint64_t size,
+		     dcpfs_hot_read read)
 {
 	dcp_auto_fd int fd = dcpfs_nameless(fs->opts.store.cache_dir, "dcpfs-hot");
 	struct backing_map map = { 0 };
 
-	if (fd < 0 || fill(fs, f, read, fd, size) < 0)
+	if (fd < 0 || fill_copy(fs, f, read, fd, size) < 0)
 		return 0;
 	map.fd = fd;
 	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
@@ -104,7 +104,7 @@ int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *
 		return 0;
 	pthread_mutex_lock(&h->lock);
 	if (!copy->backing_id && !copy->bytes && size <= h->budget - h->used) {
-		copy->backing_id = assemble(h, fs, f, size, read);
+		copy->backing_id = make_copy(h, fs, f, size, read);
 		if (copy->backing_id)
 			h->used += size;
 		copy->bytes = size; /* also without an id: there is only one attempt */

@@ -77,7 +77,7 @@ static int cut_subject(struct subject *s)
 	return rc;
 }
 
-static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
+static int load_subject(struct dcpfs *fs, uint64_t ino, struct subject *s)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
 	int rc;
@@ -105,7 +105,7 @@ static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
 	return rc;
 }
 
-static void unload(struct subject *s)
+static void unload_subject(struct subject *s)
 {
 	dcp_arena_finish(&s->arena);
 	dcpfs_version_put(s->ver);
@@ -169,7 +169,7 @@ static const char *const attributes[ATTRIBUTES] = {
 };
 
 /* Append the value of an attribute; false: the subject has none. */
-static bool put(const struct subject *s, enum attribute a, struct dcp_buf *b)
+static bool put_attribute(const struct subject *s, enum attribute a, struct dcp_buf *b)
 {
 	bool tensor = s->rows->rows == DCP_ROW_TENSOR;
 	char shape[DCP_BOX_TEXT];
@@ -211,28 +211,29 @@ int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp
 		return -ENOTSUP;
 	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
 		return -ENODATA;
-	rc = load(fs, ino, &s);
+	rc = load_subject(fs, ino, &s);
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(attributes); i++)
 		if (!strcmp(attributes[i], name)) {
-			rc = put(&s, (enum attribute)i, out) ? dcp_buf_error(out) : -ENODATA;
-			unload(&s);
+			rc = put_attribute(&s, (enum attribute)i, out) ? dcp_buf_error(out)
+								       : -ENODATA;
+			unload_subject(&s);
 			return rc;
 		}
-	unload(&s);
+	unload_subject(&s);
 	return rc < 0 ? rc : -ENODATA;
 }
 
 int dcpfs_xattr_list(struct dcpfs *fs, uint64_t ino, struct dcp_buf *out)
 {
 	struct subject s;
-	int rc = load(fs, ino, &s);
+	int rc = load_subject(fs, ino, &s);
 
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(attributes); i++) {
 		dcp_auto_buf struct dcp_buf value = DCP_BUF_INIT;
 
-		if (put(&s, (enum attribute)i, &value))
+		if (put_attribute(&s, (enum attribute)i, &value))
 			dcp_buf_add(out, attributes[i], strlen(attributes[i]) + 1);
 	}
-	unload(&s);
+	unload_subject(&s);
 	return rc == -ENODATA ? 0 : rc < 0 ? rc : dcp_buf_error(out);
 }

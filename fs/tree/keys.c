@@ -38,7 +38,7 @@ struct dcpfs_keys *dcpfs_keys_create(void)
 	return k;
 }
 
-static void empty(struct dcpfs_keys *k)
+static void empty_keys(struct dcpfs_keys *k)
 {
 	for (size_t i = 0; i < DCP_NITEMS(k->versions, struct dcpfs_version *); i++)
 		dcpfs_version_put(DCP_ITEMS(k->versions, struct dcpfs_version *)[i]);
@@ -52,7 +52,7 @@ void dcpfs_keys_destroy(struct dcpfs_keys *k)
 {
 	if (!k)
 		return;
-	empty(k);
+	empty_keys(k);
 	pthread_mutex_destroy(&k->lock);
 	free(k);
 }
@@ -60,7 +60,7 @@ void dcpfs_keys_destroy(struct dcpfs_keys *k)
 void dcpfs_keys_drop(struct dcpfs_keys *k)
 {
 	pthread_mutex_lock(&k->lock);
-	empty(k);
+	empty_keys(k);
 	pthread_mutex_unlock(&k->lock);
 }
 
@@ -87,7 +87,7 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 
 /* The search starts at the number that the hash gives, because numbers were only raised to be
  * unique. */
-static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
+static const struct key *find_key(const struct dcpfs_keys *k, uint64_t hash)
 {
 	const struct key *key = at_least(k, number_of(hash)), *end;
 
@@ -142,7 +142,7 @@ static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 				   .version = number,
 				   .row = (uint32_t)row.id };
 
-		if (!find(k, key.hash))
+		if (!find_key(k, key.hash))
 			dcp_buf_add(&new, &key, sizeof(key));
 	}
 	dcp_index_scan_end(scan);
@@ -184,7 +184,7 @@ static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
 }
 
 /* The lock is held. */
-static int make(struct dcpfs *fs)
+static int make_keys(struct dcpfs *fs)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
 	struct dcpfs_keys *k = fs->keys;
@@ -202,7 +202,7 @@ static int make(struct dcpfs *fs)
 		dcpfs_version_put(v[i]);
 	}
 	if (rc < 0)
-		empty(k);
+		empty_keys(k);
 	else
 		k->made = true;
 	return rc;
@@ -216,8 +216,8 @@ int dcpfs_keys_find(struct dcpfs *fs, const char *stem, uint64_t *number)
 	int rc;
 
 	pthread_mutex_lock(&fs->keys->lock);
-	rc = make(fs);
-	key = rc == 0 ? find(fs->keys, hash_of(stem)) : NULL;
+	rc = make_keys(fs);
+	key = rc == 0 ? find_key(fs->keys, hash_of(stem)) : NULL;
 	if (key)
 		*number = key->number;
 	pthread_mutex_unlock(&fs->keys->lock);
@@ -234,7 +234,7 @@ int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX +
 	int rc;
 
 	pthread_mutex_lock(&k->lock);
-	rc = make(fs);
+	rc = make_keys(fs);
 	if (rc == 0) {
 		const struct key *at = at_least(k, *number);
 

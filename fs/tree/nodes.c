@@ -247,7 +247,7 @@ static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 /*
  * Is the child reached through the directory of a version, not of a rank, which lies below one?
  */
-static int enter(const struct dcpfs_at *dir)
+static int enter_version(const struct dcpfs_at *dir)
 {
 	int rc = dir->i.kind == DCPFS_VERSION && !dcpfs_is_rank(dir->ver)
 			 ? dcpfs_version_open(dir->fs, dir->ver, NULL)
@@ -269,7 +269,7 @@ static int lookup_in(const struct dcpfs_at *dir, const char *name, struct dcpfs_
 	}
 	if (dir->node->type != DCPFS_DIR)
 		return -ENOTDIR;
-	rc = enter(dir);
+	rc = enter_version(dir);
 	if (rc < 0)
 		return rc;
 	child = dcpfs_child(dir->fs, dir->i.kind, dcpfs_slots_of(dir->ver), name);
@@ -339,7 +339,7 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 	int rc = dcpfs_at(fs, ino, &l.dir);
 
 	if (rc == 0)
-		rc = l.dir.node->type == DCPFS_DIR ? enter(&l.dir) : -ENOTDIR;
+		rc = l.dir.node->type == DCPFS_DIR ? enter_version(&l.dir) : -ENOTDIR;
 	if (rc == 0 && list_fixed(&l, ino, after) && l.dir.node->list)
 		rc = l.dir.node->list(
 			&l, after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1);
@@ -350,7 +350,7 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 /* hf/: model files by number, generated files, and the files beside the weights. */
 
 /* Model files, followed by their index if there are several. */
-static size_t nweights(const struct dcp_hf_weights *hf)
+static size_t count_weights(const struct dcp_hf_weights *hf)
 {
 	return hf->nfiles + (hf->nfiles > 1);
 }
@@ -393,7 +393,7 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 		digits++;
 		dcp_take_number(&digits, NULL, DCP_ANY_DIGITS, &n);
 	}
-	n = n >= 1 && n <= hf->nfiles ? n - 1 : nweights(hf) - 1;
+	n = n >= 1 && n <= hf->nfiles ? n - 1 : count_weights(hf) - 1;
 	if (hf->nfiles)
 		dcp_hf_weights_name(dcpfs_opened(dir->ver), hf, n, weights);
 	if (strcmp(name, weights) == 0) {
@@ -415,7 +415,7 @@ int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 
 	if (!dcpfs_is_hf(ver))
 		return 0;
-	n = nweights(&ver->hf->weights);
+	n = count_weights(&ver->hf->weights);
 	for (uint64_t i = first;; i++) {
 		const char *name = weights;
 

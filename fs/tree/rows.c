@@ -153,7 +153,8 @@ static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64
  * The name of the next sidecar below @p whose row is at least *row, which is set to it; or
  * NULL.
  */
-static const char *next(const struct dcpfs_version *ver, const struct place *p, uint64_t *row)
+static const char *find_next_sidecar(const struct dcpfs_version *ver, const struct place *p,
+				     uint64_t *row)
 {
 	const char *name;
 	size_t n = SIZE_MAX;
@@ -172,7 +173,7 @@ static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, st
 	*p = (struct place){ .prefix = "" };
 	if (dir.kind != DCPFS_FILES_SUB)
 		return true;
-	name = next(ver, p, &at);
+	name = find_next_sidecar(ver, p, &at);
 	if (!name || at != row)
 		return false;
 	p->prefix = name;
@@ -191,8 +192,8 @@ static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, st
  * The entry of directory @p for the file of @row: the file itself, or the subdirectory that
  * holds it, if it is the first file there. False: an earlier file stands for the subdirectory.
  */
-static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
-		 const char *path, char *shown, uint64_t *ino)
+static bool show_entry(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
+		       const char *path, char *shown, uint64_t *ino)
 {
 	const char *name = path + p->n, *slash = strchr(name, '/');
 	struct place sub = { path, p->n, p->depth + 1 };
@@ -205,7 +206,7 @@ static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_
 		return true;
 	}
 	sub.n += (size_t)(slash + 1 - name);
-	next(ver, &sub, &first);
+	find_next_sidecar(ver, &sub, &first);
 	memcpy(part, name, (size_t)(slash - name));
 	part[slash - name] = '\0';
 	dcp_name_from_key(part, false, shown);
@@ -222,8 +223,9 @@ int dcpfs_sidecars_lookup(const struct dcpfs_at *dir, const char *name, struct d
 
 	if (rc < 0 || !find_place(dir->ver, dir->i, &p))
 		return rc < 0 ? rc : -ENOENT;
-	for (uint64_t row = 1; (path = next(dir->ver, &p, &row)) != NULL; row++)
-		if (show(dir->ver, &p, row, path, shown, &out->ino) && strcmp(shown, name) == 0)
+	for (uint64_t row = 1; (path = find_next_sidecar(dir->ver, &p, &row)) != NULL; row++)
+		if (show_entry(dir->ver, &p, row, path, shown, &out->ino) &&
+		    strcmp(shown, name) == 0)
 			return 0;
 	return -ENOENT;
 }
@@ -238,8 +240,8 @@ int dcpfs_sidecars_list(const struct dcpfs_listing *l, uint64_t first)
 
 	if (rc < 0 || !find_place(l->dir.ver, l->dir.i, &p))
 		return rc;
-	for (; (path = next(l->dir.ver, &p, &row)) != NULL; row++)
-		if (show(l->dir.ver, &p, row, path, shown, &ino) &&
+	for (; (path = find_next_sidecar(l->dir.ver, &p, &row)) != NULL; row++)
+		if (show_entry(l->dir.ver, &p, row, path, shown, &ino) &&
 		    !dcpfs_emit(l, shown, ino,
 				dcpfs_ino_unpack(ino).kind == DCPFS_SIDECAR ? DCPFS_FILE
 									    : DCPFS_DIR,
@@ -255,7 +257,7 @@ bool dcpfs_sidecar_shown(const struct dcpfs_version *ver, uint64_t row, char *sh
 	const char *path;
 	size_t n;
 
-	return file_of(ver, row, &path, &n) && show(ver, &all, row, path, shown, ino);
+	return file_of(ver, row, &path, &n) && show_entry(ver, &all, row, path, shown, ino);
 }
 
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir)
@@ -268,7 +270,7 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 	if ((dir.row & MAX_DEPTH) < 2 || !find_place(ver, above, &p))
 		return dcpfs_ino_pack(dir.slot,
 				      dcpfs_is_hf(ver) ? DCPFS_VERSION : DCPFS_FILES_DIR, 0);
-	next(ver, &p, &first);
+	find_next_sidecar(ver, &p, &first);
 	return dcpfs_ino_pack(dir.slot, DCPFS_FILES_SUB, first << DEPTH_BITS | p.depth);
 }
 

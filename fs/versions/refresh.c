@@ -351,7 +351,7 @@ static uint64_t place_of(struct dcpfs *fs, const char *name)
  * When @ver, which was refused, is tried again: after a temporary reason, later each time;
  * after an error in its content never, since the content does not change.
  */
-static int64_t due(struct dcpfs_version *ver)
+static int64_t find_retry_time(struct dcpfs_version *ver)
 {
 	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
 				       EBUSY,  ENOENT, EACCES, EPERM,  EIO,    ETIMEDOUT };
@@ -455,8 +455,8 @@ static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version 
 }
 
 /* The new list: unchanged versions are kept; added and changed ones are new objects. */
-static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan,
-				    bool other_rights, size_t *n)
+static struct dcpfs_version **merge_versions(struct dcpfs *fs, const struct dcp_scan *scan,
+					     bool other_rights, size_t *n)
 {
 	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
 	int64_t now = dcp_now_ns(CLOCK_MONOTONIC);
@@ -483,7 +483,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		} else if (old && has_other_rights(fs, old, other_rights)) {
 			epoch = old->slot;
 			old = NULL;
-		} else if (old && due(old) <= now) {
+		} else if (old && find_retry_time(old) <= now) {
 			epoch = old->slot;
 			tries = old->tries + 1;
 			old = NULL;
@@ -492,7 +492,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		if (!ver)
 			continue; /* out of memory: the next scan adds it */
 		if (old) {
-			fs->due_ns = DCP_MIN(fs->due_ns, due(old));
+			fs->due_ns = DCP_MIN(fs->due_ns, find_retry_time(old));
 		} else {
 			ver->tries = tries;
 			ver->rebuild = damaged;
@@ -513,7 +513,7 @@ static bool is_listed(const struct dcpfs_version *ver, struct dcpfs_version *con
 	return false;
 }
 
-static void forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
+static void forget_version(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
 {
 	dcpfs_cache_forget(fs, ver, rewritten);
 	dcpfs_errors_forget(fs->errors, ver->name, NULL);
@@ -525,14 +525,14 @@ static void forget_all(struct dcpfs *fs, struct dcpfs_version *ver)
 	struct dcp_version *v = dcpfs_opened(ver);
 	bool rewritten = v && dcp_files_rewritten(dcp_version_files(v));
 
-	dcpfs_ranks_forget(fs, ver, rewritten, forget);
-	forget(fs, ver, rewritten);
+	dcpfs_ranks_forget(fs, ver, rewritten, forget_version);
+	forget_version(fs, ver, rewritten);
 	if (v)
 		dcp_files_drop(dcp_version_files(v));
 }
 
-static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
-		    size_t n)
+static bool publish_versions(struct dcpfs *fs, struct dcp_scan *scan,
+			     struct dcpfs_version **list, size_t n)
 {
 	struct dcpfs_version **old = fs->versions;
 	struct dcp_scan old_scan = fs->scan;
@@ -605,11 +605,11 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 	else if (rc < 0)
 		return not_looked(fs, rc, err);
 	dcpfs_errors_forget(fs->errors, source, NULL);
-	list = merge(fs, &scan, other_rights, &n);
+	list = merge_versions(fs, &scan, other_rights, &n);
 	if (!list) {
 		dcp_scan_finish(&scan);
 		return -ENOMEM;
 	}
 	dcpfs_count(&fs->stats, DCPFS_STAT_RESCANS, 1);
-	return publish(fs, &scan, list, n);
+	return publish_versions(fs, &scan, list, n);
 }

@@ -77,7 +77,7 @@ struct dcpfs_watch {
 /* ---- what to watch ---- */
 
 /* The kernel numbers watches upwards, so new ones go to the end. */
-static bool keep(struct dcpfs_watch *w, int wd, bool above)
+static bool keep_watch(struct dcpfs_watch *w, int wd, bool above)
 {
 	struct watched new = { wd, w->looks, above };
 	struct watched *list = DCP_ITEMS(w->list, struct watched);
@@ -97,11 +97,11 @@ static bool keep(struct dcpfs_watch *w, int wd, bool above)
 }
 
 /* 0 or -errno. When watches run out, polling takes over. */
-static int watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
+static int add_watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
 {
 	int wd = inotify_add_watch(w->inotify, path, mask), rc = wd < 0 ? -errno : 0;
 
-	if (wd >= 0 && !keep(w, wd, mask & IN_MASK_ADD)) {
+	if (wd >= 0 && !keep_watch(w, wd, mask & IN_MASK_ADD)) {
 		inotify_rm_watch(w->inotify, wd);
 		rc = -ENOSPC;
 	}
@@ -144,10 +144,10 @@ static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 			continue;
 		local = is_local(w, path.p, ids[i].dev);
 		if (link)
-			watch(w, path.p, EVENTS);
+			add_watch(w, path.p, EVENTS);
 		if (slash) {
 			path.p[path.n - strlen(slash)] = '\0';
-			watch(w, path.p, EVENTS | IN_ONLYDIR);
+			add_watch(w, path.p, EVENTS | IN_ONLYDIR);
 		}
 		w->blind |= !local;
 		plain &= local && !link && !slash;
@@ -162,7 +162,7 @@ static void watch_above(struct dcpfs_watch *w)
 
 	while (path && (slash = strrchr(path, '/')) != NULL && slash > path) {
 		*slash = '\0';
-		watch(w, path, SELF | IN_MASK_ADD);
+		add_watch(w, path, SELF | IN_MASK_ADD);
 	}
 	free(path);
 }
@@ -174,7 +174,7 @@ static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
 	struct stat st;
 
 	for (size_t i = 0; g && (path = dcp_grants_dir(g, i)) != NULL; i++) {
-		watch(w, path, IN_ATTRIB | SELF | IN_MASK_ADD);
+		add_watch(w, path, IN_ATTRIB | SELF | IN_MASK_ADD);
 		w->blind |= stat(path, &st) < 0 || !is_local(w, path, st.st_dev);
 	}
 }
@@ -202,7 +202,7 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->dir[i].root].place.fd,
 			       a->dir[i].path);
 		if (!dcp_buf_error(&path))
-			watch(w, path.p, EVENTS | IN_ONLYDIR);
+			add_watch(w, path.p, EVENTS | IN_ONLYDIR);
 	}
 	for (size_t i = 0; a && i < DCP_LEN(hf->hf->grants); i++)
 		watch_rights(w, hf->hf->grants[i]);
@@ -224,7 +224,7 @@ static void set_watches(struct dcpfs_watch *w)
 	for (size_t i = 0; i < dcp_seen_count(&w->seen); i++) {
 		const struct dcp_look *look = dcp_seen_at(&w->seen, i);
 		const char *path = dcp_seen_path(&w->seen, i);
-		int rc = look->listed ? watch(w, path, EVENTS) : 0;
+		int rc = look->listed ? add_watch(w, path, EVENTS) : 0;
 
 		/* The directory above reports changes of the others. */
 		w->blind |= (i == 0 && rc < 0) ||
@@ -251,7 +251,7 @@ static void set_watches(struct dcpfs_watch *w)
 /* ---- looking ---- */
 
 /* True: the list of versions changed. */
-static bool look(struct dcpfs_watch *w)
+static bool look_for_changes(struct dcpfs_watch *w)
 {
 	struct dcpfs *fs = w->fs;
 	struct dcp_err err = { .msg = "" };
@@ -286,7 +286,7 @@ static bool looks_different(struct dcpfs_watch *w)
 	return differs;
 }
 
-static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
+static bool is_concerned(const struct dcpfs_watch *w, const struct inotify_event *e)
 {
 	const struct watched *list = DCP_ITEMS(w->list, struct watched), *from;
 
@@ -299,7 +299,7 @@ static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
 }
 
 /* Read the pending events; true if any reports a change. */
-static bool drain(const struct dcpfs_watch *w)
+static bool drain_events(const struct dcpfs_watch *w)
 {
 	_Alignas(struct inotify_event) char events[4096];
 	bool changed = false;
@@ -313,7 +313,7 @@ static bool drain(const struct dcpfs_watch *w)
 			struct inotify_event e;
 
 			memcpy(&e, events + at, sizeof(e));
-			changed |= concerns(w, &e);
+			changed |= is_concerned(w, &e);
 			at += (ssize_t)(sizeof(e) + e.len);
 		}
 	return changed;
@@ -331,10 +331,10 @@ static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_m
 
 	if (n > 0 && fds[0].revents)
 		return TO_END;
-	if (n <= 0 || !drain(w))
+	if (n <= 0 || !drain_events(w))
 		return BY_CLOCK;
 	n = poll(fds, 1, dcp_now_ms() - began > CALM_MS ? SETTLE_MS : settle_ms);
-	drain(w);
+	drain_events(w);
 	return n > 0 ? TO_END : BY_CHANGE;
 }
 
@@ -346,7 +346,7 @@ static int64_t poll_ms(const struct dcpfs_watch *w)
 							  : POLL_MS;
 }
 
-static void *run(void *arg)
+static void *run_watch(void *arg)
 {
 	struct dcpfs_watch *w = arg;
 	int64_t idle_ms = WHOLE_MS, whole_at = 0;
@@ -358,7 +358,7 @@ static void *run(void *arg)
 
 		if (cause == BY_CHANGE || began >= whole_at ||
 		    (w->blind && looks_different(w))) {
-			bool changed = look(w);
+			bool changed = look_for_changes(w);
 
 			settle_ms = changed ? SETTLE_MS : DCP_MIN(2 * settle_ms, SETTLE_MAX_MS);
 			idle_ms = changed || cause == BY_CHANGE || w->blind
@@ -387,7 +387,7 @@ static int start_thread(struct dcpfs_watch *w)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = -pthread_create(&w->thread, NULL, run, w);
+	rc = -pthread_create(&w->thread, NULL, run_watch, w);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
 }
