@@ -229,7 +229,7 @@ static int make_queues(struct load_window *w)
 	return rc;
 }
 
-static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error *err)
+static int share_window(struct load_window *w, struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
 	struct notice notice = { .pid = getpid(), .fd = -1 };
@@ -276,7 +276,7 @@ int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool a
 	} else {
 		rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 		if (rc == 0)
-			rc = share(w, ck, err);
+			rc = share_window(w, ck, err);
 	}
 	if (rc < 0) {
 		load_window_free(w, false);
@@ -304,7 +304,7 @@ void load_window_free(struct load_window *w, bool keep)
 
 /* ---- waiting ---- */
 
-static void wake(_Atomic uint32_t *word)
+static void wake_waiters(_Atomic uint32_t *word)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -390,7 +390,7 @@ void load_window_publish(struct load_window *w, size_t c)
 	_Atomic uint32_t *ready = &w->head->slot[c % w->slots].ready;
 
 	atomic_store_explicit(ready, (uint32_t)(c + 1), memory_order_release);
-	wake(ready);
+	wake_waiters(ready);
 }
 
 int load_window_await(struct load_window *w, size_t c)
@@ -407,15 +407,15 @@ void load_window_done(struct load_window *w, size_t c)
 	_Atomic uint32_t *done = &w->head->slot[c % w->slots].done;
 
 	atomic_fetch_add_explicit(done, 1, memory_order_acq_rel);
-	wake(done);
+	wake_waiters(done);
 }
 
 void load_window_fail(struct load_window *w)
 {
 	atomic_store(&w->head->failed, 1);
 	for (uint32_t s = 0; s < w->slots; s++) {
-		wake(&w->head->slot[s].ready);
-		wake(&w->head->slot[s].done);
+		wake_waiters(&w->head->slot[s].ready);
+		wake_waiters(&w->head->slot[s].done);
 	}
 }
 

@@ -474,7 +474,7 @@ int load_ship_end(struct load_ship *s)
 }
 
 /* Begin another batch with the same piece of staging memory. */
-static int turn(struct load_ship *s)
+static int turn_batch(struct load_ship *s)
 {
 	int rc = end_batch(s, false);
 
@@ -513,7 +513,7 @@ static int bounce_run(struct load_ship *s, const struct load_target *t, uint64_t
 		if (t->stride)
 			now = DCP_MIN(now, t->inner - e % t->inner);
 		if (s->bounced + now * t->to > s->bounce_bytes) {
-			rc = turn(s);
+			rc = turn_batch(s);
 			if (rc == 0)
 				rc = reap_batches(s, 0);
 			s->bounced = 0;
@@ -533,8 +533,8 @@ static int bounce_run(struct load_ship *s, const struct load_target *t, uint64_t
 	return rc;
 }
 
-static int bounce(struct load_ship *s, const struct load_target *t, const struct dcp_strided *r,
-		  uint32_t k, uint64_t at, const uint8_t *src)
+static int bounce_part(struct load_ship *s, const struct load_target *t,
+		       const struct dcp_strided *r, uint32_t k, uint64_t at, const uint8_t *src)
 {
 	int rc = 0;
 
@@ -549,8 +549,8 @@ static int bounce(struct load_ship *s, const struct load_target *t, const struct
 	if (k == r->ndim)
 		return bounce_run(s, t, at, src, r->run);
 	for (uint64_t i = 0; i < r->count[k] && rc == 0; i++)
-		rc = bounce(s, t, r, k + 1, at + i * r->dst_stride[k],
-			    src + i * r->file_stride[k]);
+		rc = bounce_part(s, t, r, k + 1, at + i * r->dst_stride[k],
+				 src + i * r->file_stride[k]);
 	return rc;
 }
 
@@ -588,7 +588,7 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 {
 	const struct load_target *t = &s->p->want[number].target;
 	uint64_t off = (uint64_t)(src - s->src), bytes = dcp_strided_bytes(r);
-	int rc = get_batch(s)->njobs == s->most_jobs ? turn(s) : 0;
+	int rc = get_batch(s)->njobs == s->most_jobs ? turn_batch(s) : 0;
 	struct batch *b = get_batch(s);
 	struct load_job *j = &b->jobs[b->njobs];
 	uint64_t at = (uint64_t)(uintptr_t)(b->room + off);
@@ -615,7 +615,7 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 		rc = s->d->kind->copy_runs(s->d, get_lane(s), t->base, src, r);
 		b->bytes += bytes;
 	} else {
-		rc = bounce(s, t, r, 0, r->dst, src);
+		rc = bounce_part(s, t, r, 0, r->dst, src);
 	}
 	return rc < 0 ? rc : note_coming(get_batch(s), number, bytes);
 }

@@ -43,8 +43,8 @@ static uint64_t end_of(const struct dcp_chunk_need *need)
 }
 
 /* Move @a on to the needs that may intersect [lo, hi) of @file. */
-static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file, uint64_t lo,
-		   uint64_t hi)
+static int advance_needs(struct dcpload_plan *p, struct load_active *a, uint32_t file,
+			 uint64_t lo, uint64_t hi)
 {
 	size_t kept = 0;
 
@@ -78,7 +78,7 @@ static int place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint
 }
 
 /* Account for placing that began at @start, when @before bytes had arrived. */
-static void took(struct dcpload_plan *p, int64_t start, uint64_t before)
+static void account_place(struct dcpload_plan *p, int64_t start, uint64_t before)
 {
 	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	load_trace(p, DCPLOAD_EVENT_PLACE, start, p->took - before);
@@ -91,7 +91,7 @@ int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64
 	uint64_t before = p->took;
 	int rc = place_need(p, number, lo, hi, src, packed);
 
-	took(p, start, before);
+	account_place(p, start, before);
 	return rc;
 }
 
@@ -100,10 +100,10 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	uint64_t before = p->took;
-	int rc = advance(p, a, file, lo, hi);
+	int rc = advance_needs(p, a, file, lo, hi);
 
 	for (size_t i = 0; i < a->n && rc == 0; i++)
 		rc = place_need(p, a->need[i], lo, hi, src, false);
-	took(p, start, before);
+	account_place(p, start, before);
 	return rc;
 }

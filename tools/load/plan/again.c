@@ -13,8 +13,8 @@
 #include "tools/load/memory/memory.h"
 
 /* Check that @ck has the key of @w with the same shape and dtype. */
-static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,
-		  struct dcp_err *err)
+static int follow_want(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,
+		       struct dcp_err *err)
 {
 	struct dcp_tensor t;
 	struct dcp_row row;
@@ -38,13 +38,13 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 }
 
 /* Collective. Find the wants of @p in @ck; after -ENOENT and -EINVAL the plan is unchanged. */
-static int refit(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_error *err)
+static int refit_plan(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_error *err)
 {
 	int rc = 0, timeout = (int)ck->config.timeout_ms;
 	struct dcp_err own = { 0 };
 
 	for (size_t i = 0; i < p->nwant && rc == 0; i++)
-		rc = follow(p, &p->want[i], ck, &own);
+		rc = follow_want(p, &p->want[i], ck, &own);
 	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
 	if (rc < 0)
 		return rc;
@@ -68,7 +68,7 @@ static int refit(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_erro
 }
 
 /* Collective. */
-static int decide(struct dcpload_plan *p, struct dcpload_error *err)
+static int decide_plan(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc = load_decide(p, err);
 
@@ -95,8 +95,8 @@ int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcplo
 			       "another communicator or device");
 	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 	if (rc == 0)
-		rc = refit(p, ck, err);
-	return rc < 0 ? rc : decide(p, err);
+		rc = refit_plan(p, ck, err);
+	return rc < 0 ? rc : decide_plan(p, err);
 }
 
 int load_keep_up(struct dcpload_plan *p, struct dcpload_error *err)
@@ -105,8 +105,8 @@ int load_keep_up(struct dcpload_plan *p, struct dcpload_error *err)
 
 	if (!p->finished || p->opened == p->ck->opened)
 		return 0;
-	rc = refit(p, p->ck, err);
-	return rc < 0 ? rc : decide(p, err);
+	rc = refit_plan(p, p->ck, err);
+	return rc < 0 ? rc : decide_plan(p, err);
 }
 
 /* ---- a failed attempt ---- */
@@ -122,7 +122,7 @@ static struct trouble trouble_of(const struct load_blobs *b, uint32_t rank)
 	return *(const struct trouble *)b->at[rank];
 }
 
-static bool needs(const struct dcpload_plan *p, uint32_t file)
+static bool needs_file(const struct dcpload_plan *p, uint32_t file)
 {
 	for (size_t i = 0; i < p->nneed; i++)
 		if (p->need[i].file == file)
@@ -141,11 +141,11 @@ static int without_lost(struct dcpload_plan *p, const struct load_blobs *b,
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++)
 		if (trouble_of(b, r).lost)
 			dcp_files_avoid(files, trouble_of(b, r).lost - 1);
-	rc = refit(p, p->ck, err);
+	rc = refit_plan(p, p->ck, err);
 	for (uint32_t r = 0; r < p->ck->comm->ranks && !stuck; r++)
-		stuck = trouble_of(b, r).lost && needs(p, trouble_of(b, r).lost - 1);
+		stuck = trouble_of(b, r).lost && needs_file(p, trouble_of(b, r).lost - 1);
 	if (rc == 0)
-		rc = decide(p, err);
+		rc = decide_plan(p, err);
 	if (rc == 0)
 		rc = load_agree(
 			p->ck->comm,
@@ -161,7 +161,7 @@ int load_renew(struct dcpload_plan *p, struct dcpload_error *err)
 	int rc = load_reopen(p->ck, err);
 
 	if (rc == 0)
-		rc = refit(p, p->ck, err);
+		rc = refit_plan(p, p->ck, err);
 	if (rc == 0)
 		snprintf(p->again_why, sizeof(p->again_why), "%.200s", first.text);
 	return rc;
@@ -188,7 +188,7 @@ int load_again(struct dcpload_plan *p, bool *renewed, struct dcpload_error *err)
 	rc = first.code;
 	if (changed && !*renewed) {
 		rc = load_renew(p, err);
-		rc = rc < 0 ? rc : decide(p, err);
+		rc = rc < 0 ? rc : decide_plan(p, err);
 	} else if (lost && !changed) {
 		rc = without_lost(p, &b, err);
 	}

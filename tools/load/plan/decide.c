@@ -40,7 +40,7 @@ struct finding {
 
 /* ---- looking ---- */
 
-static void look(struct dcpload_plan *p, struct finding *f)
+static void look_at_cache(struct dcpload_plan *p, struct finding *f)
 {
 	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	size_t step = p->nneed / LOOKS + 1;
@@ -86,7 +86,7 @@ static uint64_t count_slotted(const struct dcpload_plan *p)
 	return n;
 }
 
-static void find(struct dcpload_plan *p, struct finding *f)
+static void find_needs(struct dcpload_plan *p, struct finding *f)
 {
 	for (size_t i = 0; i < p->nneed; i++)
 		f->needed += dcp_strided_bytes(&p->need[i].s);
@@ -96,7 +96,7 @@ static void find(struct dcpload_plan *p, struct finding *f)
 		f->views |= p->want[i].through_view;
 	}
 	f->device = p->device != NULL;
-	look(p, f);
+	look_at_cache(p, f);
 	p->straight &= count_slotted(p) <= f->needed / 64;
 }
 
@@ -106,7 +106,7 @@ struct decision {
 	uint32_t io, exchange;
 };
 
-static void say(char *why, size_t size, const char *text)
+static void say_why(char *why, size_t size, const char *text)
 {
 	snprintf(why, size, "%s", text);
 }
@@ -130,26 +130,26 @@ static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, 
 		return DCPLOAD_EXCHANGE_NODE;
 	}
 	if (wanted != DCPLOAD_EXCHANGE_AUTO) {
-		say(why, size, "asked for");
+		say_why(why, size, "asked for");
 		return wanted;
 	}
 	if (ck->comm->ranks == 1) {
-		say(why, size, "there is one rank");
+		say_why(why, size, "there is one rank");
 		return DCPLOAD_EXCHANGE_NEVER;
 	}
 	if (gds) {
-		say(why, size, "each rank's GPU reads for itself");
+		say_why(why, size, "each rank's GPU reads for itself");
 		return DCPLOAD_EXCHANGE_NEVER;
 	}
 	if (warm) {
-		say(why, size, "what is needed is in the page cache");
+		say_why(why, size, "what is needed is in the page cache");
 		return DCPLOAD_EXCHANGE_NEVER;
 	}
 	if (ck->nnodes > 1 && remote && bulk) {
-		say(why, size, "cold files that all nodes see: each byte is read once");
+		say_why(why, size, "cold files that all nodes see: each byte is read once");
 		return DCPLOAD_EXCHANGE_ALL;
 	}
-	say(why, size, "what is needed is not in the page cache");
+	say_why(why, size, "what is needed is not in the page cache");
 	return DCPLOAD_EXCHANGE_NODE;
 }
 
@@ -164,13 +164,13 @@ static void decide_io(struct dcpload_plan *p, bool warm)
 		snprintf(p->io_why, sizeof(p->io_why), "through the mount: %s", ck->through);
 	} else if (wanted == DCPLOAD_IO_MOUNT) {
 		p->report.io = DCPLOAD_IO_AUTO;
-		say(p->io_why, sizeof(p->io_why), "the source lies in no mount of dcpfs");
+		say_why(p->io_why, sizeof(p->io_why), "the source lies in no mount of dcpfs");
 	} else if (wanted != DCPLOAD_IO_AUTO) {
-		say(p->io_why, sizeof(p->io_why), "asked for");
+		say_why(p->io_why, sizeof(p->io_why), "asked for");
 	} else {
-		say(p->io_why, sizeof(p->io_why),
-		    warm ? "what is needed is in the page cache"
-			 : "direct where it is not in the page cache");
+		say_why(p->io_why, sizeof(p->io_why),
+			warm ? "what is needed is in the page cache"
+			     : "direct where it is not in the page cache");
 		p->report.io = warm ? DCPLOAD_IO_BUFFERED : DCPLOAD_IO_AUTO;
 	}
 }
@@ -273,7 +273,7 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 	return rc;
 }
 
-static void trim(struct dcpload_plan *p)
+static void trim_chunks(struct dcpload_plan *p)
 {
 	size_t n;
 	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck->of.v), &n);
@@ -331,7 +331,7 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 	if (rc == 0 && dcp_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
 		rc = load_fail(err, -ENOMEM, "out of memory");
 	if (rc == 0)
-		trim(p);
+		trim_chunks(p);
 	load_blobs_free(&b);
 	free(of);
 	free(n);
@@ -368,7 +368,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 		    dcp_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
 			rc = load_fail(err, -ENOMEM, "out of memory");
 		if (rc == 0)
-			trim(p);
+			trim_chunks(p);
 		return rc;
 	}
 	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
@@ -570,7 +570,8 @@ static void join_devices(struct dcpload_plan *p, char *why, size_t size)
 	snprintf(why + n, size - n, "; by CUDA IPC");
 }
 
-static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
+static int take_findings(struct dcpload_plan *p, const struct load_blobs *b,
+			 struct dcpload_error *err)
 {
 	uint32_t exchange = p->ck->config.exchange;
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
@@ -612,7 +613,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_there(p));
 	}
 	if (by_wants(p) && p->report.io == DCPLOAD_IO_AUTO && p->straight)
-		say(p->io_why, sizeof(p->io_why), "from a server to where it is wanted");
+		say_why(p->io_why, sizeof(p->io_why), "from a server to where it is wanted");
 	rc = by_wants(p) ? 0 : make_chunks(p, staging, slack, err);
 	if (rc == 0 && p->chunks)
 		rc = choose_again(p, staging, slack, err);
@@ -631,13 +632,13 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_blobs b = { 0 };
 
 	DCP_SORT(p->need, p->nneed, by_place);
-	find(p, &own);
+	find_needs(p, &own);
 	own.staging = ck->config.staging;
 	own.roomy = ck->roomy;
 	own.gds = ck->config.io == DCPLOAD_IO_GDS;
 	rc = load_gather_same(ck->comm, &own, sizeof(own), &b, err, timeout);
 	if (rc == 0)
-		rc = take(p, &b, err);
+		rc = take_findings(p, &b, err);
 	load_blobs_free(&b);
 	p->report.needed = own.needed;
 	p->report.ranks = ck->comm->ranks;

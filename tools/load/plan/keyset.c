@@ -88,7 +88,8 @@ struct lacking {
 	uint64_t n, hash; /* @hash: of the first of them */
 };
 
-static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, uint32_t not_by)
+static struct lacking find_lacking(const struct load_blobs *b, uint32_t wanted_by,
+				   uint32_t not_by)
 {
 	const uint64_t *h = b->at[wanted_by];
 	struct lacking l = { 0 };
@@ -102,8 +103,8 @@ static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, ui
 	return l;
 }
 
-static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struct lacking less,
-		  struct dcpload_error *err)
+static int fail_differing(struct dcpload_plan *p, uint32_t r, struct lacking more,
+			  struct lacking less, struct dcpload_error *err)
 {
 	const struct dcpload_comm *comm = p->ck->comm;
 	const char *key = NULL, *first = "", *other = "";
@@ -160,10 +161,10 @@ static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
 			 &b, err, (int)p->ck->config.timeout_ms);
 	if (rc < 0)
 		return rc;
-	more = lacking(&b, 0, r);
-	less = lacking(&b, r, 0);
+	more = find_lacking(&b, 0, r);
+	less = find_lacking(&b, r, 0);
 	load_blobs_free(&b);
-	return differ(p, r, more, less, err);
+	return fail_differing(p, r, more, less, err);
 }
 
 /* ---- what is stored ---- */
@@ -176,7 +177,7 @@ struct stored {
 	uint64_t n;
 };
 
-static int mark(struct stored *st, uint64_t i, const char *key)
+static int mark_wanted(struct stored *st, uint64_t i, const char *key)
 {
 	uint64_t hash = dcp_hash64(key, strlen(key));
 
@@ -272,7 +273,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 
 	st.wanted = calloc(st.n / 8 + 1, 1);
 	if (rc == 0)
-		rc = st.wanted ? each_stored(&st, mark) : -ENOMEM;
+		rc = st.wanted ? each_stored(&st, mark_wanted) : -ENOMEM;
 	rc = load_agree(comm, rc < 0 ? load_fail_err(err, rc, NULL) : 0, err, timeout);
 	if (rc == 0)
 		rc = gather_sums(&st, &sums, err);
@@ -301,7 +302,7 @@ bool load_is_regions(const char *layout)
 	return dcp_has_extension(layout, DCP_REGIONS_EXT);
 }
 
-static size_t trimmed(const char *s, size_t n)
+static size_t trim_length(const char *s, size_t n)
 {
 	while (n && strchr(blanks, s[n - 1]))
 		n--;
@@ -309,7 +310,7 @@ static size_t trimmed(const char *s, size_t n)
 }
 
 /* Take the number at *s, if there is one. */
-static bool take(const char **s, uint64_t *out)
+static bool take_number(const char **s, uint64_t *out)
 {
 	*s += strspn(*s, blanks);
 	return !dcp_is_digit(**s) || dcp_take_number(s, NULL, DCP_ANY_DIGITS, out);
@@ -324,8 +325,8 @@ static bool parse_box(const char *s, struct load_region *r)
 	for (;; s++) {
 		uint64_t lo = 0, hi = UINT64_MAX;
 
-		if (r->ndim == DCPLOAD_MAX_NDIM || !take(&s, &lo) || *s++ != ':' ||
-		    !take(&s, &hi))
+		if (r->ndim == DCPLOAD_MAX_NDIM || !take_number(&s, &lo) || *s++ != ':' ||
+		    !take_number(&s, &hi))
 			return false;
 		r->lo[r->ndim] = lo;
 		r->hi[r->ndim++] = hi;
@@ -341,7 +342,7 @@ static int parse_line(char *line, struct load_region *r, uint32_t *ranks)
 	const char *s = line + strspn(line, blanks), *box = NULL;
 	uint64_t rank;
 
-	line[trimmed(line, strlen(line))] = '\0';
+	line[trim_length(line, strlen(line))] = '\0';
 	if (*s == '#' || !*s)
 		return 0;
 	if (!dcp_take_number(&s, NULL, DCP_ANY_DIGITS, &rank) || !strchr(blanks, *s) ||
@@ -354,7 +355,7 @@ static int parse_line(char *line, struct load_region *r, uint32_t *ranks)
 		box = strrchr(s, '[');
 	if (box) {
 		r->box = true;
-		r->nkey = trimmed(s, (size_t)(box - s));
+		r->nkey = trim_length(s, (size_t)(box - s));
 		if (!r->nkey || !parse_box(box + 1, r))
 			return -EBADMSG;
 	}

@@ -67,8 +67,8 @@ int dcpload_plan_stream(struct dcpload_plan *p, void *stream)
 /* ---- wants ---- */
 
 /* A want cannot be met: list it in a partial plan, otherwise fail. */
-static int refuse(struct dcpload_plan *p, uint32_t list, int code, const char *key,
-		  const char *why, struct dcpload_error *err)
+static int refuse_want(struct dcpload_plan *p, uint32_t list, int code, const char *key,
+		       const char *why, struct dcpload_error *err)
 {
 	if (!(p->flags & DCPLOAD_PARTIAL))
 		return load_fail(err, code, "%s", why);
@@ -316,7 +316,7 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	}
 	if (rc == -ENOMEM || rc == -EIO)
 		return load_fail_err(err, rc, &own);
-	rc = refuse(p, list, rc, want.key, own.msg, err);
+	rc = refuse_want(p, list, rc, want.key, own.msg, err);
 	if (rc == 0) { /* the want keeps its number, but nothing is loaded */
 		*w = (struct load_want){ .user = want.user, .target.base = want.dst };
 		w->key = dcp_arena_strdup(&p->arena, want.key);
@@ -511,7 +511,7 @@ static int check_room(const struct dcpload_plan *p, struct dcpload_error *err)
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
-static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
+static int allocate_memory(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_device *d = p->device;
 	uint64_t total = owned_bytes(p);
@@ -586,7 +586,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	if (rc == 0)
 		rc = check_room(p, err);
 	if (rc == 0)
-		rc = load_agree(p->ck->comm, allocate(p, err), err, timeout);
+		rc = load_agree(p->ck->comm, allocate_memory(p, err), err, timeout);
 	if (rc == 0 && p->flags & (DCPLOAD_STRICT | DCPLOAD_SAME_KEYS | DCPLOAD_PARTIAL))
 		rc = load_check_keys(p, err);
 	if (rc == 0)

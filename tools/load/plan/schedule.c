@@ -64,7 +64,8 @@ static int add_part(struct load_rounds *r, const struct load_round_part *v)
  * Cut ranges of files into parts of stripes: r->mine. @slack: a part includes the end of its last
  * element.
  */
-static int split(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n, bool slack)
+static int split_ranges(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n,
+			bool slack)
 {
 	int rc = 0;
 
@@ -206,7 +207,7 @@ static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 }
 
 /* Bytes of the file from the first run of @v to the end of the last. */
-static uint64_t extent(const struct load_round_part *v)
+static uint64_t measure_extent(const struct load_round_part *v)
 {
 	return (uint64_t)(v->count - 1) * v->step + v->run;
 }
@@ -231,7 +232,7 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 			return false;
 		lo = (v[i].stripe - r->of.base[v[i].file]) * r->of.size;
 		if (v[i].lo < lo || v[i].lo - lo > most || v[i].run == 0 || v[i].count == 0 ||
-		    extent(&v[i]) > most - (v[i].lo - lo))
+		    measure_extent(&v[i]) > most - (v[i].lo - lo))
 			return false;
 		bytes += (uint64_t)v[i].run * v[i].count; /* runs may overlap */
 		if (bytes >> 48)
@@ -282,14 +283,14 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
  * Make the reads for @v: runs that are far apart are read one by one. Returns their number; @out:
  * NULL, or room for them.
  */
-static uint32_t pieces(const struct load_round_part *v, struct load_round_part *out)
+static uint32_t make_reads(const struct load_round_part *v, struct load_round_part *out)
 {
 	uint32_t n = v->step > DCP_FETCH_STRIDE ? v->count : 1;
 
 	for (uint32_t i = 0; i < n && out; i++) {
 		out[i] = *v;
 		out[i].lo += (uint64_t)i * v->step;
-		out[i].run = n == 1 ? (uint32_t)extent(v) : v->run;
+		out[i].run = n == 1 ? (uint32_t)measure_extent(v) : v->run;
 	}
 	return n;
 }
@@ -315,7 +316,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	for (uint32_t d = 0; d < r->of.ranks; d++)
 		parts += r->ntheirs[d];
 	for (size_t k = 0; k < parts; k++)
-		total += pieces(&r->memory[k], NULL);
+		total += make_reads(&r->memory[k], NULL);
 	c->n = r->of.base[r->of.nfiles] / r->of.ranks +
 	       (r->of.base[r->of.nfiles] % r->of.ranks > r->self);
 	c->first = calloc(c->n + 1, sizeof(*c->first));
@@ -326,7 +327,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 		return -ENOMEM;
 	}
 	for (size_t k = 0, n = 0; k < parts; k++)
-		n += pieces(&r->memory[k], all + n);
+		n += make_reads(&r->memory[k], all + n);
 	DCP_SORT(all, total, by_place);
 	for (size_t k = 0; k < c->n; k++) {
 		uint64_t stripe = k * r->of.ranks + r->self;
@@ -373,7 +374,7 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 }
 
 /* Find the size of the messages of the largest round. @stay: other ranks read them in place. */
-static void measure(struct load_rounds *r, size_t rounds, bool stay)
+static void measure_rounds(struct load_rounds *r, size_t rounds, bool stay)
 {
 	uint64_t bytes;
 
@@ -404,7 +405,7 @@ static void measure(struct load_rounds *r, size_t rounds, bool stay)
  * Collective: sum the bytes that all ranks read of their stripes, and find out whether all ranks
  * need the same bytes. *@most: the largest number of message bytes of a rank.
  */
-static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
+static int compare_ranks(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
 	struct told {
@@ -489,7 +490,7 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 	    timeout = (int)p->ck->config.timeout_ms;
 
 	if (rc == 0)
-		rc = split(r, p->mine, p->nmine, slack);
+		rc = split_ranges(r, p->mine, p->nmine, slack);
 	if (rc == 0)
 		rc = split_packed(r, p);
 	if (rc < 0)
@@ -501,11 +502,11 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 		return rc;
 	rc = make_chunks(p, r->slack);
 	if (rc == 0)
-		measure(r, dcp_stripe_rounds(&r->of), p->ipc != NULL);
+		measure_rounds(r, dcp_stripe_rounds(&r->of), p->ipc != NULL);
 	else
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
-	return rc < 0 ? rc : compare(p, most, err);
+	return rc < 0 ? rc : compare_ranks(p, most, err);
 }
 
 static void forget_schedule(struct dcpload_plan *p)
@@ -601,7 +602,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 	return 0;
 }
 
-static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *err)
+static int locate_want(struct dcpload_plan *p, struct load_want *w, struct dcp_err *err)
 {
 	struct locating l = { .plan = p, .want = w };
 	dcp_auto_view struct dcp_view *view = NULL;
@@ -632,8 +633,8 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 }
 
 /* The error of a view, without the version and the key at its beginning. */
-static const char *cause(const struct dcpload_plan *p, const char *key,
-			 const struct dcp_err *said)
+static const char *find_cause(const struct dcpload_plan *p, const char *key,
+			      const struct dcp_err *said)
 {
 	char where[sizeof(said->msg)];
 	size_t n;
@@ -654,7 +655,7 @@ int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
 
 		if (!w->id || w->stored == 0)
 			continue;
-		rc = locate(p, w, &own);
+		rc = locate_want(p, w, &own);
 		if (rc == 0)
 			continue;
 		if (rc == -ENOMEM || !(p->flags & DCPLOAD_PARTIAL))
@@ -662,7 +663,7 @@ int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
 		w->id = 0;
 		p->nneed = w->first;
 		w->n = 0;
-		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", cause(p, w->key, &own));
+		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", find_cause(p, w->key, &own));
 	}
 	return rc < 0 ? load_fail(err, rc, "out of memory") : 0;
 }

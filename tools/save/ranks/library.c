@@ -18,7 +18,7 @@
 
 /* Steps, in which ranks work separately: when a rank fails, the others are asked to stop. */
 
-static int run(void *ctx)
+static int run_step(void *ctx)
 {
 	struct dcpsave *s = ctx;
 
@@ -34,7 +34,7 @@ static void save_step_start(struct dcpsave *s, save_step_fn fn)
 	s->step_fn = fn;
 	s->step_err = (struct dcp_err){ 0 };
 	s->stop = false;
-	load_step_start(&s->step, run, s);
+	load_step_start(&s->step, run_step, s);
 }
 
 static void save_step_drop(struct dcpsave *s);
