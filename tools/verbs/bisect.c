@@ -256,7 +256,7 @@ static enum cmd_exit report_bisect(struct searching *w, const char *good, const 
 	return code == CMD_OK && bad ? CMD_NO : code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_bisect(const void *opts_in, const struct opt_args *args)
 {
 	const struct bisect_opts *o = opts_in;
 	struct searching w = { .o = o,
@@ -302,7 +302,7 @@ const struct cmd cmd_bisect = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct bisect_opts),
-	.run = run,
+	.run = run_bisect,
 	.examples = { "dcpfs bisect /data/run1 --nan",
 		      "dcpfs bisect /data/run1 -- python3 /data/loss.py" },
 };

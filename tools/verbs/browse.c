@@ -530,7 +530,7 @@ static void browse_source(struct browsing *b)
 	}
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_browse(const void *opts_in, const struct opt_args *args)
 {
 	const struct browse_opts *o = opts_in;
 	struct browsing b = { .arena = DCP_ARENA_INIT((size_t)1 << 32) };
@@ -585,6 +585,6 @@ const struct cmd cmd_browse = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct browse_opts),
-	.run = run,
+	.run = run_browse,
 	.examples = { "dcpfs browse /data/run1", "dcpfs browse /data/run1 2000 --hf" },
 };

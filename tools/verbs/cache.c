@@ -149,7 +149,7 @@ static enum cmd_exit show_cache(const struct cache_opts *co, const char *cache, 
 	return out_flush(o);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_cache(const void *opts_in, const struct opt_args *args)
 {
 	const struct cache_opts *co = opts_in;
 	dcp_auto_free char *cache = load_cache_dir();
@@ -183,6 +183,6 @@ const struct cmd cmd_cache = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct cache_opts),
-	.run = run,
+	.run = run_cache,
 	.examples = { "dcpfs cache size", "dcpfs cache prune --cache-limit 10GiB" },
 };

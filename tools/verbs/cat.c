@@ -139,7 +139,7 @@ static enum cmd_exit check_keys(const struct pick_keys *keys, enum dcp_as as)
 	return CMD_OK;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_cat(const void *opts_in, const struct opt_args *args)
 {
 	const struct cat_opts *opt = opts_in;
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
@@ -173,7 +173,7 @@ const struct cmd cmd_cat = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct cat_opts),
-	.run = run,
+	.run = run_cat,
 	.examples = { "dcpfs cat /data/run1 model.norm.weight --as npy > norm.npy",
 		      "dcpfs cat /data/run1 'optim.param_groups.*' | jq -c .",
 		      "dcpfs cat /data/run1 500 model.norm.weight | sha256sum" },

@@ -373,7 +373,7 @@ static enum cmd_exit read_keys(struct differing *w)
 	return code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_diff(const void *opts_in, const struct opt_args *args)
 {
 	const struct diff_opts *o = opts_in;
 	struct differing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
@@ -428,7 +428,7 @@ const struct cmd cmd_diff = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct diff_opts),
-	.run = run,
+	.run = run_diff,
 	.examples = { "dcpfs diff /data/run1 1000 2000 --by layer",
 		      "dcpfs diff /data/run1 /data/run1-hf --hf",
 		      "dcpfs diff a.safetensors b.safetensors --rtol 1e-3 --json" },

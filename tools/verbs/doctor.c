@@ -483,7 +483,7 @@ static void conclude_all(const struct tally *here, const char *source,
 	dcp_buf_str(out, ".");
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_doctor(const void *opts_in, const struct opt_args *args)
 {
 	static const struct out_field fields[] = {
 		{ "name" }, { "state" }, { "found" }, { "advice" }, { NULL }
@@ -551,7 +551,7 @@ const struct cmd cmd_doctor = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct doctor_opts),
-	.run = run,
+	.run = run_doctor,
 	.examples = { "dcpfs doctor", "dcpfs doctor /data/run1",
 		      "dcpfs doctor --json | jq .can_mount" },
 };

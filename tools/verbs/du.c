@@ -233,7 +233,7 @@ static enum cmd_exit print_rows(struct counting *w)
 	return out_flush(o);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_du(const void *opts_in, const struct opt_args *args)
 {
 	const struct du_opts *o = opts_in;
 	struct counting w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
@@ -265,6 +265,6 @@ const struct cmd cmd_du = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct du_opts),
-	.run = run,
+	.run = run_du,
 	.examples = { "dcpfs du /data/run1 --depth 2", "dcpfs du /data/run1 2000 --by file" },
 };

@@ -334,7 +334,7 @@ static enum cmd_exit write_version(struct exporting *x)
 	return export_leads(x) ? export_report(x) : CMD_OK;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_export(const void *opts_in, const struct opt_args *args)
 {
 	struct exporting x = { .opts = opts_in,
 			       .args = args,
@@ -362,7 +362,7 @@ const struct cmd cmd_export = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct export_opts),
-	.run = run,
+	.run = run_export,
 	.examples = { "dcpfs export /data/run1 /data/run1-hf --as safetensors --hf",
 		      "dcpfs export /data/run1 500 weights.safetensors --as safetensors --keys "
 		      "model" },

@@ -278,7 +278,7 @@ static enum cmd_exit prepare_search(struct finding *w)
 	return code == CMD_OK ? walk_keys(&w->old, &none, &w->old_keys) : code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_find(const void *opts_in, const struct opt_args *args)
 {
 	const struct find_opts *o = opts_in;
 	struct finding w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 24) };
@@ -315,7 +315,7 @@ const struct cmd cmd_find = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct find_opts),
-	.run = run,
+	.run = run_find,
 	.examples = { "dcpfs find /data/run1 --shape '[*, 4096]' --dtype BF16",
 		      "dcpfs find /data/run1 2000 --changed-since 1000 --names" },
 };

@@ -23,7 +23,7 @@ static const struct opt opts[] = { { 0, "completion", "SHELL",
 
 static const struct opt_operand operands[] = { { "VERB", true, OPT_VERB }, { 0 } };
 
-static enum cmd_exit run(const void *p, const struct opt_args *args)
+static enum cmd_exit run_help(const void *p, const struct opt_args *args)
 {
 	const struct help_opts *h = p;
 	const struct cmd *cmd = NULL;
@@ -58,6 +58,6 @@ const struct cmd cmd_help = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct help_opts),
-	.run = run,
+	.run = run_help,
 	.examples = { "dcpfs help ls", "source <(dcpfs help --completion bash)" },
 };

@@ -122,7 +122,7 @@ static enum cmd_exit index_all(struct work *w, const char *version)
 	return worst;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_index(const void *opts_in, const struct opt_args *args)
 {
 	/* clang-format off */
 	static const struct out_field fields[] = {
@@ -158,7 +158,7 @@ const struct cmd cmd_index = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct index_opts),
-	.run = run,
+	.run = run_index,
 	.examples = { "dcpfs index /data/run1",
 		      "sqlite3 \"$(dcpfs index --path /data/run1 latest)\" .schema",
 		      "dcpfs index --index step-5.index /data/run1/step-5" },

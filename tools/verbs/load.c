@@ -626,7 +626,7 @@ static enum cmd_exit load_all(struct loading *l, const struct opt_args *args)
 	return code == CMD_OK ? loading_report(l) : code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_load(const void *opts_in, const struct opt_args *args)
 {
 	struct loading l = {
 		.opts = opts_in, .dump = DUMP_INIT, .doing = "planning", .out = -1
@@ -667,7 +667,7 @@ const struct cmd cmd_load = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct load_opts),
-	.run = run,
+	.run = run_load,
 	.examples = { "mpirun -np 8 dcpload /data/run1 --layout fsdp8",
 		      "dcpload /data/run1 --layout tp4:llama --rank 2 --check",
 		      "torchrun --no-python --nproc-per-node 8 dcpload /data/run1" },

@@ -490,7 +490,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 					    : code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_ls(const void *opts_in, const struct opt_args *args)
 {
 	const struct ls_opts *ls = opts_in;
 	struct pick p;
@@ -523,7 +523,7 @@ const struct cmd cmd_ls = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct ls_opts),
-	.run = run,
+	.run = run_ls,
 	.examples = { "dcpfs ls /data/run1", "dcpfs ls /data/run1 2500 --keys '*.bias'",
 		      "dcpfs ls /data/run1 latest --json | jq '.tensors[].key'" },
 };

@@ -518,7 +518,7 @@ static void say_where(const struct paths *p)
 		cmd_hint("end it with: dcpfs umount %s", p->mnt);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_mount(const void *opts_in, const struct opt_args *args)
 {
 	struct mount_opts m = *(const struct mount_opts *)opts_in;
 	struct paths p = { 0 };
@@ -564,6 +564,6 @@ const struct cmd cmd_mount = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct mount_opts),
-	.run = run,
+	.run = run_mount,
 	.examples = { "dcpfs mount /data/run1 /mnt/run1" },
 };

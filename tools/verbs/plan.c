@@ -163,7 +163,7 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 	return CMD_OK;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_plan(const void *opts_in, const struct opt_args *args)
 {
 	const struct plan_opts *po = opts_in;
 	struct plan p = { .opts = po };
@@ -190,7 +190,7 @@ const struct cmd cmd_plan = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct plan_opts),
-	.run = run,
+	.run = run_plan,
 	.examples = { "dcpfs plan /data/run1 --layout fsdp64",
 		      "dcpfs plan /data/run1 --layout mesh:dp2,tp4:llama.dcpl --html "
 		      "plan.html" },

@@ -236,7 +236,7 @@ static void put_page(struct reporting *w)
 	html_end(b, &w->data.buf, PAGE_REPORT);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_report(const void *opts_in, const struct opt_args *args)
 {
 	struct reporting w = { .o = opts_in };
 	enum cmd_exit code = walk_open(&w.p, args, &w.o->pick, "report"), made = CMD_OK;
@@ -284,7 +284,7 @@ const struct cmd cmd_report = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct report_opts),
-	.run = run,
+	.run = run_report,
 	.examples = { "dcpfs report /data/run1 -o run1.html",
 		      "dcpfs report /data/run1 2000 --against 1000 --stats -o run1.html" },
 };

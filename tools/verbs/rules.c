@@ -292,7 +292,7 @@ static enum cmd_exit check_rules(struct out *o, const struct rules_opts *ro, con
 	return code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_rules(const void *opts_in, const struct opt_args *args)
 {
 	const struct rules_opts *ro = opts_in;
 	const char *word[OPT_MAX_OPERANDS + 1] = { NULL };
@@ -329,7 +329,7 @@ const struct cmd cmd_rules = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct rules_opts),
-	.run = run,
+	.run = run_rules,
 	.examples = { "dcpfs rules show torchtitan-llama3 > mine.rules",
 		      "dcpfs rules check mine.rules /data/run1 latest",
 		      "dcpfs rules check auto /data/run1" },

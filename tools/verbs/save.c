@@ -540,7 +540,7 @@ static enum cmd_exit save_version(struct saving *s)
 	return rc < 0 ? fail_save(s, &s->err, rc, s->err.text) : report_save(s);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_save(const void *opts_in, const struct opt_args *args)
 {
 	const struct saving_opts *o = opts_in;
 	struct saving s = { .opts = o };
@@ -578,7 +578,7 @@ const struct cmd cmd_save = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct saving_opts),
-	.run = run,
+	.run = run_save,
 	.examples = { "srun dcpsave run1 a.pdopt --layout l.dcpl --gather-to 0 "
 		      "--state-type opt",
 		      "mpirun -np 4 dcpsave /data/run1 'run1.{rank}.pdparams' --layout "

@@ -624,7 +624,7 @@ static enum cmd_exit print_names(struct scanning *w)
 										 : code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_scan(const void *opts_in, const struct opt_args *args)
 {
 	const struct scan_opts *o = opts_in;
 	struct scanning w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 30) };
@@ -656,7 +656,7 @@ const struct cmd cmd_scan = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct scan_opts),
-	.run = run,
+	.run = run_scan,
 	.examples = { "dcpfs scan /data/downloaded",
 		      "dcpfs scan run1 --allow 'mylib.config.*'" },
 };

@@ -344,7 +344,7 @@ static enum cmd_exit show_keys(struct showing *w, const struct pick_keys *keys)
 	return w->code == CMD_OK ? code : w->code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_show(const void *opts_in, const struct opt_args *args)
 {
 	const struct show_opts *s = opts_in;
 	const char *word = args->operand[PICK_KEY];
@@ -381,7 +381,7 @@ const struct cmd cmd_show = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct show_opts),
-	.run = run,
+	.run = run_show,
 	.examples = { "dcpfs show /data/run1 model.layers.0.attn.wq.weight",
 		      "dcpfs show /data/run1 'optim.param_groups.*' --json",
 		      "dcpfs show --digest /data/run1 >run1.digests" },

@@ -197,7 +197,7 @@ static enum cmd_exit print_rows(struct listing *w)
 	return w->code == CMD_OK ? code : w->code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_stats(const void *opts_in, const struct opt_args *args)
 {
 	const struct stats_opts *o = opts_in;
 	struct listing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
@@ -256,7 +256,7 @@ const struct cmd cmd_stats = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct stats_opts),
-	.run = run,
+	.run = run_stats,
 	.examples = { "dcpfs stats /data/run1 2000 --by layer",
 		      "dcpfs stats /data/run1 --over-time model.norm.weight" },
 };

@@ -506,7 +506,7 @@ static enum cmd_exit show_status(const struct status_opts *so, const struct told
 	return code;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_status(const void *opts_in, const struct opt_args *args)
 {
 	const struct status_opts *so = opts_in;
 	dcp_auto_free char *mnt = NULL;
@@ -536,7 +536,7 @@ const struct cmd cmd_status = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct status_opts),
-	.run = run,
+	.run = run_status,
 	.examples = { "dcpfs status /mnt/run1",
 		      "dcpfs status /mnt/run1 --interval 10000 --json" },
 };

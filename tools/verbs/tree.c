@@ -405,7 +405,7 @@ static enum cmd_exit print_forest(struct forest *f, const struct tree_opts *t,
 	return out_flush(o);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_tree(const void *opts_in, const struct opt_args *args)
 {
 	const struct tree_opts *t = opts_in;
 	struct forest f = { 0 };
@@ -440,6 +440,6 @@ const struct cmd cmd_tree = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct tree_opts),
-	.run = run,
+	.run = run_tree,
 	.examples = { "dcpfs tree /data/run1 --depth 2", "dcpfs tree /data/run1 2500" },
 };

@@ -134,7 +134,7 @@ static enum cmd_exit wait_until_gone(const char *path)
 			DEADLINE_MS / 1000);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_umount(const void *opts_in, const struct opt_args *args)
 {
 	const struct umount_opts *u = opts_in;
 	dcp_auto_free char *path = NULL;
@@ -155,6 +155,6 @@ const struct cmd cmd_umount = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct umount_opts),
-	.run = run,
+	.run = run_umount,
 	.examples = { "dcpfs umount /mnt/run1" },
 };

@@ -565,7 +565,7 @@ static enum cmd_exit verify_all(struct verifying *w, struct load_record *record)
 					 : CMD_OK;
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_verify(const void *opts_in, const struct opt_args *args)
 {
 	const struct verify_opts *o = opts_in;
 	struct verifying w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
@@ -610,7 +610,7 @@ const struct cmd cmd_verify = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct verify_opts),
-	.run = run,
+	.run = run_verify,
 	.examples = { "dcpfs verify /data/run1 2000 --record run1-2000.digests",
 		      "dcpfs verify /data/run1-hf --hf --check run1-2000.digests" },
 };

@@ -87,7 +87,7 @@ static enum cmd_exit print_json(struct out *o)
 	return out_flush(o);
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_version(const void *opts_in, const struct opt_args *args)
 {
 	const struct version_opts *v = opts_in;
 	struct out o;
@@ -120,6 +120,6 @@ const struct cmd cmd_version = {
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct version_opts),
-	.run = run,
+	.run = run_version,
 	.examples = { "dcpfs version --json" },
 };

@@ -264,7 +264,7 @@ static enum cmd_exit check_kept(const struct warming *w, bool remote)
 		out_size(size, disk.refused));
 }
 
-static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+static enum cmd_exit run_warm(const void *opts_in, const struct opt_args *args)
 {
 	struct warming w = { .o = opts_in, .lock = PTHREAD_MUTEX_INITIALIZER };
 	dcp_auto_buf struct dcp_buf about = DCP_BUF_INIT;
@@ -312,7 +312,7 @@ const struct cmd cmd_warm = {
 	.opts = opts,
 	.reports = true,
 	.size = sizeof(struct warm_opts),
-	.run = run,
+	.run = run_warm,
 	.examples = { "dcpfs warm s3://bucket/run1", "dcpfs warm /data/run1 2000 --keys model.",
 		      "dcpfs warm s3://bucket/run1 latest --layout fsdp8 --rank 3" },
 };
