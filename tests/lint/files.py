@@ -56,6 +56,9 @@ def c_rules(rel, body):
     for m in re.finditer(r"\b(strto[a-z]+|ato(?:i|l|ll|f))\(", code):
         if rel.startswith(("fs/", "tools/", "core/")) and not rel.startswith("core/base/"):
             bad.append(f"{rel}:{line_of(body, m)}: {m.group(1)}() takes blanks, signs and too much; see core/base/text.h")
+    for m in re.finditer(r"^static\b(?:\s+__attribute__\(\([^;{]*?\)\))?[^;={}()]*\b([a-z0-9]+)\(", code, re.M):
+        if rel.startswith(("fs/", "tools/", "core/")) and m.group(1) != "main":
+            bad.append(f"{rel}:{line_of(body, m)}: static {m.group(1)}() is one word; a verb and a noun can be read in a stack trace")
     for m in re.finditer(r"^[ \t]*typedef\s+(struct|union|enum)\b", code, re.M):
         bad.append(f"{rel}:{line_of(body, m)}: typedef of a {m.group(1)}; use the tag")
     return bad

@@ -87,6 +87,8 @@ CASES = (
     ("line comment", "files", inc('const char *u = "http://x"; // why'), "core/base/a.h:6: // comment"),
     ("a number read by libc", "files", {"fs/b.c": LIC + "int x = atoi(s);\n"}, "fs/b.c:2: atoi() takes"),
     ("typedef of a struct", "files", inc("typedef struct x x_t;"), "core/base/a.h:6: typedef of a struct"),
+    ("a static function of one word", "files", {"fs/b.c": LIC + "static __attribute__((cold)) int\nlook(int x)\n{\n}\n"},
+     "fs/b.c:2: static look() is one word"),
     ("capitals in a name", "files", {"core/base/Big.c": LIC}, "file names are lower case"),
     ("stray header among the unit tests", "files", {"tests/unit/base/helper.h": LIC}, "a header is a helper's"),
     ("unfinished", "words", inc("/* TO" "DO: more */"), "core/base/a.h:6: unfinished"),
