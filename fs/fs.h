@@ -15,7 +15,7 @@
 #include "core/base/arena.h"
 #include "core/model/dtype.h"
 #include "core/model/rights.h"
-#include "core/store/io/fetch.h"
+#include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 
 /*

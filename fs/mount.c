@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/origin/origin.h"
 #include "core/store/index/index.h"
-#include "core/store/io/handles.h"
+#include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/grants.h"

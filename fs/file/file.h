@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 
 struct dcp_err;

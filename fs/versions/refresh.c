@@ -16,7 +16,6 @@
 #include "core/model/tensor.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/io/handles.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/grants.h"
 #include "fs/errors.h"

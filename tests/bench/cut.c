@@ -8,7 +8,7 @@
  * -c: evict the source's files before each repetition; -p: no mappings; -s: and no
  * io_uring. One JSON line a repetition: seconds to open the view, wall and CPU seconds in all,
  * bytes delivered, bytes the device read, pages that the plan touches, and the counters of
- * core/store/io/fetch.h.
+ * core/store/io/queue.h.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,6 @@
 #include "core/base/err.h"
 #include "core/model/geometry/strided.h"
 #include "core/store/index/index.h"
-#include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"

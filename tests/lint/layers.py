@@ -28,7 +28,7 @@ OWNERS = (
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/origin/archive/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/digest\.c|core/base/hash\.c|tools/load/comm/meet\.c"),
+    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/measure\.c|core/base/hash\.c|tools/load/comm/meet\.c"),
     (r"curl/.*", r"core/remote/curl\.c"),
     (r"curses\.h", r"tools/browse/screen_ncurses\.c"),
     (r"expat\.h", r"core/remote/xml\.c"),

@@ -26,7 +26,7 @@
 #include "core/model/geometry/strided.h"
 #include "core/model/job/chunk.h"
 #include "core/origin/dir/pages.h"
-#include "core/store/io/fetch.h"
+#include "core/store/io/queue.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
 #include "tools/load/memory/scatter.h"

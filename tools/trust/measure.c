@@ -13,7 +13,6 @@
 #include "core/base/err.h"
 #include "core/store/cache/cache.h"
 #include "core/store/io/files.h"
-#include "core/store/io/handles.h"
 #include "core/store/view/view.h"
 
 struct found {

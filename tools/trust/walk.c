@@ -17,7 +17,6 @@
 #include "core/model/tensor.h"
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
-#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 

@@ -5,7 +5,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/store/view/digest.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "fs/text/describe.h"
 #include "tools/cmd.h"

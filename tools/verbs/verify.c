@@ -16,7 +16,7 @@
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/store/cache/cache.h"
-#include "core/store/view/digest.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"

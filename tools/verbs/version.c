@@ -8,7 +8,7 @@
 #include "core/remote/curl.h"
 #include "core/remote/xml.h"
 #include "core/store/index/index.h"
-#include "core/store/view/digest.h"
+#include "core/store/view/measure.h"
 #include "fs/session.h"
 #include "tools/browse/screen.h"
 #include "tools/cmd.h"

@@ -26,7 +26,7 @@ struct dcp_tiling;
 
 /*
  * Runs whose beginnings are at most this many bytes apart are read as one, holes included
- * (core/store/io/fetch.h).
+ * (core/store/io/queue.h).
  */
 #define DCP_STRIDED_NEAR (8u << 10)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/io/handles.h"
+#include "core/store/io/files.h"
 
 #include <errno.h>
 #include <pthread.h>

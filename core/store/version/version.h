@@ -44,7 +44,7 @@ struct dcp_store_opts {
 	unsigned
 		lock_wait_ms; /* wait for another process that builds the same index; 0: 30 s */
 	struct dcp_io_counts
-		*counts; /* counters of reads (core/store/io/fetch.h); NULL: not counted */
+		*counts; /* counters of reads (core/store/io/queue.h); NULL: not counted */
 	/* for reads of files that are not mapped; NULL: reads are made one by one */
 	struct dcp_queue *queue;
 	/* shared by all versions opened with these options; NULL: each version has its own */

@@ -13,10 +13,9 @@
 #include "core/base/base.h"
 #include "core/model/geometry/strided.h"
 #include "core/origin/dir/pages.h"
-#include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
-#include "core/store/view/reply.h"
+#include "core/store/view/view.h"
 
 enum {
 	CONVERT_BYTES = 64 << 10,

@@ -21,7 +21,7 @@
 #include "core/base/text.h"
 #include "core/parse/json.h"
 #include "core/store/io/files.h"
-#include "core/store/view/digest.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tools/load/memory/memory.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: fetch, ring_none, ring_uring
+ * covers: ring_none, ring_uring
  *
  * Random descriptors, copied out of memory and read out of a file, give what a loop over their
  * runs gives; of a cold file exactly the pages that a descriptor needs are asked for.
@@ -14,7 +14,6 @@
 
 #include "core/model/geometry/strided.h"
 #include "core/origin/dir/pages.h"
-#include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
 
 enum { FILE_BYTES = 8 << 20, PAGES = FILE_BYTES / 4096 };

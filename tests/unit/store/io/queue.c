@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
 
 enum { FILE_BYTES = 1 << 20, THREADS = 3 * DCP_QUEUE_RINGS / 2, ROUNDS = 40 };

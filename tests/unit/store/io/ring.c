@@ -11,7 +11,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
 
 enum { READS = 64, READ_BYTES = 4096, FILE_BYTES = 64 * READS * READ_BYTES, THREADS = 20 };

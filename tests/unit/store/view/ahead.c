@@ -16,7 +16,6 @@
 #include "core/base/bytes.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
-#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t/parse/dir.h"

@@ -7,7 +7,7 @@
 #include "core/format/format.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
-#include "core/store/view/digest.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/dir.h"

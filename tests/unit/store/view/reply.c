@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: read, reply
+ * covers: read
  *
  * Long runs that a cut interleaves come as pointers in the order of the body.
  */
@@ -11,7 +11,6 @@
 
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
-#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/origin/dir/pages.h"
-#include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
+#include "core/store/io/queue.h"
 #include "tests/unit/t/fault.h"
 #include "tests/unit/t/load.h"
 
