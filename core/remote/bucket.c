@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/remote/bucket.h"
+#include "core/remote/s3.h"
 
 #include <errno.h>
 #include <nettle/base16.h>
@@ -14,7 +14,6 @@
 #include "core/base/text.h"
 #include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/xml.h"
 
 enum {
 	MOST_ANSWER = 64 << 10,

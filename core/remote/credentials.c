@@ -3,7 +3,7 @@
  * Functions that get credentials return 1 if @out is complete, 0 if there are none of that kind, or
  * a negative errno with the reason in @err.
  */
-#include "core/remote/credentials.h"
+#include "core/remote/s3.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include "core/parse/json.h"
 #include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/xml.h"
 
 /* ---- making credentials of texts, and forgetting them ---- */
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "core/base/err.h"
-#include "core/remote/xml.h"
+#include "core/remote/s3.h"
 
 const char *dcp_transfers_library(const char **why)
 {

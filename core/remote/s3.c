@@ -3,8 +3,8 @@
  * s3: buckets of Amazon S3 and servers that speak its protocol (AWS_ENDPOINT_URL), and of Google
  * Cloud Storage, which speaks it too.
  *
- *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.h
- *	gs://bucket/prefix    GS_ENDPOINT_URL; credentials.h
+ *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.c
+ *	gs://bucket/prefix    GS_ENDPOINT_URL; credentials.c
  *
  * A list without a delimiter shows a thousand files with a request, whatever directories they are
  * in. So it is tried first; only if one directory fills the page, the other directories are listed
@@ -18,11 +18,9 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/remote/bucket.h"
-#include "core/remote/credentials.h"
 #include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/xml.h"
+#include "core/remote/s3.h"
 
 enum {
 	MOST_PAGE = 16 << 20, /* bytes of a page of a list */

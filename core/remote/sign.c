@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/remote/credentials.h"
+#include "core/remote/s3.h"
 
 #include <errno.h>
 #include <nettle/base16.h>

@@ -19,8 +19,8 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/origin/origin.h"
-#include "core/remote/bucket.h"
 #include "core/remote/remote.h"
+#include "core/remote/s3.h"
 #include "tools/save/save_int.h"
 
 enum { ROUNDS = 1000 }; /* of aborting uploads that other saves left */

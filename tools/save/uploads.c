@@ -14,8 +14,8 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/remote/bucket.h"
 #include "core/remote/remote.h"
+#include "core/remote/s3.h"
 
 #define PART ((uint64_t)8 << 20)
 #define MIB ((uint64_t)1 << 20)

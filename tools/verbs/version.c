@@ -6,7 +6,7 @@
 #include "core/parse/json.h"
 #include "core/parse/parse.h"
 #include "core/remote/curl.h"
-#include "core/remote/xml.h"
+#include "core/remote/s3.h"
 #include "core/store/index/index.h"
 #include "core/store/view/measure.h"
 #include "fs/session.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Places in buckets, and the list of parts that completes an upload. Requests: tests/cli/bucket.py.
- * covers: remote/range
+ * covers: remote/range, remote/s3
  */
-#include "core/remote/bucket.h"
+#include "core/remote/s3.h"
 
 #include "core/base/buf.h"
 #include "core/base/err.h"

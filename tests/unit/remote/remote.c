@@ -7,8 +7,7 @@
  */
 #include "core/remote/remote.h"
 
-#include "core/remote/credentials.h"
-#include "core/remote/xml.h"
+#include "core/remote/s3.h"
 #include "tests/unit/t.h"
 
 /* ---- lists ---- */

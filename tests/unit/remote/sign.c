@@ -2,7 +2,7 @@
 /*
  * Signatures, by the vectors that Amazon published for Signature Version 4 and for S3.
  */
-#include "core/remote/credentials.h"
+#include "core/remote/s3.h"
 
 #include "core/base/buf.h"
 #include "tests/unit/t.h"
