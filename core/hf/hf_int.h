@@ -48,7 +48,7 @@ void dcp_assets_finish(struct dcp_assets *a);
 /* Repeat the search. -ESTALE: it finds other files than before. */
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err);
 
-/* ---- adapter.c ---- */
+/* ---- adapters ---- */
 
 /*
  * Find the kind of adapter by the keys of @ix and the files beside the weights. Returns 1 and sets

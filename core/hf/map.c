@@ -12,7 +12,6 @@
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
-#include "core/hf/quantized.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/safetensors/safetensors.h"

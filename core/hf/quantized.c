@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"

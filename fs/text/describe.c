@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/format.h"
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 #include "core/model/measure/stats.h"
 #include "core/remote/http.h"
 #include "core/store/index/index.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/version.h"

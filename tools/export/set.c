@@ -9,7 +9,6 @@
 
 #include "core/base/sort.h"
 #include "core/hf/hf.h"
-#include "core/hf/quantized.h"
 #include "core/model/layout/layout.h"
 #include "core/model/name.h"
 #include "core/parse/json.h"

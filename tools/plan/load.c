@@ -6,7 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 #include "tools/load/load.h"

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 #include "tests/unit/t/index.h"

@@ -9,7 +9,7 @@
 #include "core/base/intern.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
-#include "core/hf/quantized.h"
+#include "core/hf/hf.h"
 #include "core/model/layout/layout.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
