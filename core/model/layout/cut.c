@@ -4,7 +4,7 @@
  * earlier placements left. Nothing is computed per element; a tensor cut by chunks costs two small
  * allocations in the caller's arena and one more a placement.
  */
-#include "core/model/layout/layout_int.h"
+#include "core/model/layout/rule.h"
 
 #include <errno.h>
 #include <inttypes.h>

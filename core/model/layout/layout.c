@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/model/layout/layout_int.h"
+#include "core/model/layout/rule.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/text.h"
-#include "core/model/layout/rule.h"
 
 void dcp_layout_free(struct dcp_layout *l)
 {

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "core/model/layout/layout.h"
-#include "core/model/layout/layout_int.h"
+#include "core/model/layout/rule.h"
 #include "core/model/tensor.h"
 
 struct dcp_arena;
