@@ -13,7 +13,6 @@
 #include "core/parse/numpy/numpy.h"
 #include "core/write/pickle.h"
 #include "core/write/write.h"
-#include "core/write/zip.h"
 
 static const char *refuses_tensor(const struct dcp_write_tensor *t)
 {

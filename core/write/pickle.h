@@ -25,7 +25,6 @@
 
 #include "core/model/dtype.h"
 #include "core/write/write.h"
-#include "core/write/zip.h"
 
 struct dcp_buf;
 struct dcp_writer;

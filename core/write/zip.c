@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/zip.h"
+#include "core/write/write.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/write/write.h"
 
 enum {
 	ALIGN = 64,

@@ -10,7 +10,6 @@
 #include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/write/write.h"
-#include "core/write/zip.h"
 #include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
