@@ -16,8 +16,7 @@ FLOORS = ("base", "model", "origin", "parse", "remote", "write", "rules", "forma
 LIBRARIES = {"tools/load/": ("core/", "tools/load/"), "tools/save/": ("core/", "tools/save/", "tools/load/")}
 
 # Families in core/format/ include these of each other's headers, which are written for all of them, and no others.
-SHARED = re.compile(r"core/format/(\w+\.h|gather/.*|torch/(torch|shard/\w+)\.h|weights/name\.h|"
-                    r"composer/composer\.h|nest/relay\.h|parts/parts\.h)")
+SHARED = re.compile(r"core/format/(\w+\.h|gather/.*|torch/torch\.h|weights/name\.h|nest/relay\.h|parts/parts\.h)")
 
 # (header, files that may include it)
 OWNERS = (

@@ -13,7 +13,7 @@
  * Sharded saves are directories of torch.distributed.checkpoint, read as such. Keys are those of
  * the nested state with its lists opened; ignore_keys matches path components joined with "/".
  */
-#include "core/format/composer/composer.h"
+#include "core/format/torch/torch.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -32,8 +32,6 @@
 #include "core/format/formats.h"
 #include "core/format/gather/join.h"
 #include "core/format/nest/relay.h"
-#include "core/format/torch/shard/shard.h"
-#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"

@@ -12,7 +12,7 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/shard/shard.h"
+#include "core/format/torch/torch.h"
 #include "core/parse/torch/torch.h"
 
 /*

@@ -39,7 +39,6 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/torch/shard/shard.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"

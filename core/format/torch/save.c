@@ -16,7 +16,6 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/composer/composer.h"
 #include "core/format/formats.h"
 #include "core/format/torch/torch.h"
 #include "core/model/tensor.h"

@@ -11,7 +11,6 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/shard/shard.h"
 #include "core/model/tensor.h"
 #include "core/parse/torch/torch.h"
 

@@ -32,7 +32,6 @@
 #include "core/base/intern.h"
 #include "core/format/format.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/torch.h"
 #include "core/parse/pickle/pickle.h"
 

@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/format/torch/shard/shard.h"
+#include "core/format/torch/torch.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 

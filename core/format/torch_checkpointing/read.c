@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "core/base/jsonw.h"
-#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/torch.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/torch/shard/shard.h"
+#include "core/format/torch/torch.h"
 
 #include <errno.h>
 #include <inttypes.h>

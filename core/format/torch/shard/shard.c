@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/torch/shard/shard.h"
+#include "core/format/torch/torch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,6 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/torch/torch.h"
 #include "core/parse/torch/torch.h"
 
 #define DCP_TSHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */

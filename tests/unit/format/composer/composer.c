@@ -6,8 +6,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/composer/composer.h"
 #include "core/format/format.h"
+#include "core/format/torch/torch.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 #include "core/store/version/version.h"

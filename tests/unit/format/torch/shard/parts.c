@@ -5,7 +5,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/format/torch/shard/shard.h"
+#include "core/format/torch/torch.h"
 #include "core/origin/dir/dir.h"
 #include "tests/unit/t/manifest.h"
 #include "tests/unit/t/parse/dir.h"

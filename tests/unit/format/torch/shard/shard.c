@@ -8,7 +8,6 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/torch.h"
 #include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
