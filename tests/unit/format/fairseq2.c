@@ -123,7 +123,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void ranks_that_do_not_fit_are_named(void **state)
+static void misfitting_ranks_are_named(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -216,7 +216,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(steps_are_put_together),
-		cmocka_unit_test(ranks_that_do_not_fit_are_named),
+		cmocka_unit_test(misfitting_ranks_are_named),
 		cmocka_unit_test(replicas_of_ranks_are_copies),
 		cmocka_unit_test(a_step_without_its_files_is_refused),
 	};

@@ -98,7 +98,7 @@ static void numpy_directories_are_read(void **state)
 }
 
 /* Arrays beside checkpoints of others are no versions and no parts. */
-static void beside_others(void **state)
+static void arrays_beside_others_are_no_versions(void **state)
 {
 	static const struct {
 		const char *files, *versions;
@@ -201,7 +201,7 @@ static void check_arrays(const struct t_sink *s, const char *prefix)
 	}
 }
 
-static void broken_arrays(void **state)
+static void broken_arrays_are_reported(void **state)
 {
 	struct t_zip z = { 0 };
 	struct t_dir d;
@@ -249,7 +249,7 @@ static void broken_arrays(void **state)
 }
 
 /* A compressed member whose header does not come out, and one that is encrypted. */
-static void packed_members(void **state)
+static void unreadable_members_are_reported(void **state)
 {
 	static const struct {
 		const char *what;
@@ -294,9 +294,9 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numpy_golden_files_are_read),
 		cmocka_unit_test(numpy_directories_are_read),
-		cmocka_unit_test(beside_others),
-		cmocka_unit_test(broken_arrays),
-		cmocka_unit_test(packed_members),
+		cmocka_unit_test(arrays_beside_others_are_no_versions),
+		cmocka_unit_test(broken_arrays_are_reported),
+		cmocka_unit_test(unreadable_members_are_reported),
 	};
 	return cmocka_run_group_tests_name("numpy", tests, NULL, NULL);
 }

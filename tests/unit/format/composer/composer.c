@@ -71,7 +71,7 @@ static void put_pair(struct dcp_buf *b, const char *key)
 	t_pk_int(b, 1);
 }
 
-static void which_states_are_composers(void **state)
+static void composer_states_are_recognised(void **state)
 {
 	static const struct {
 		const char *what;
@@ -274,7 +274,7 @@ static void same_as(struct dcp_version *v, const char *source, const char *prefi
 	dcp_version_close(plain);
 }
 
-static void newer_interface(void **state)
+static void the_newer_interface_is_read(void **state)
 {
 	struct dcp_version *v;
 	struct opened o;
@@ -325,7 +325,7 @@ static void newer_interface(void **state)
 }
 
 /* In the archives of a DeepSpeed run: the state, and any family below deepspeed/. */
-static void states_with_deepspeed_beside(void **state)
+static void deepspeed_beside_a_state_is_read(void **state)
 {
 	struct t_composer_rank k = { .ranks = 1, .rows = 4 };
 	struct t_tar t = { .n = 0 }, t1 = { .gnu = true };
@@ -387,7 +387,7 @@ static void states_with_deepspeed_beside(void **state)
 
 /* The archives as Composer writes them: its state is in the first, DeepSpeed's files in each.
  */
-static void archives_of_a_deepspeed_run(void **state)
+static void archives_of_deepspeed_runs_are_read(void **state)
 {
 	static const char *const files[][2] = {
 		{ "mp_rank_00_model_states.pt",
@@ -438,12 +438,12 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(composer_file_names_are_known),
-		cmocka_unit_test(which_states_are_composers),
+		cmocka_unit_test(composer_states_are_recognised),
 		cmocka_unit_test(composer_golden_files_are_read),
 		cmocka_unit_test(composer_versions_are_grouped),
-		cmocka_unit_test(newer_interface),
-		cmocka_unit_test(states_with_deepspeed_beside),
-		cmocka_unit_test(archives_of_a_deepspeed_run),
+		cmocka_unit_test(the_newer_interface_is_read),
+		cmocka_unit_test(deepspeed_beside_a_state_is_read),
+		cmocka_unit_test(archives_of_deepspeed_runs_are_read),
 	};
 
 	return cmocka_run_group_tests_name("composer", tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void ranks_are_put_together(void **state)
 }
 
 /* Broken is what needs the rank; all else can be read. */
-static void ranks_that_are_not_as_they_should(void **state)
+static void faulty_ranks_break_their_keys_only(void **state)
 {
 	static const struct {
 		const char *what, *says;
@@ -178,7 +178,7 @@ static void ranks_that_are_not_as_they_should(void **state)
 	}
 }
 
-static void nothing_left(void **state)
+static void unreadable_ranks_are_refused(void **state)
 {
 	struct opened o;
 	struct t_dir to;
@@ -233,8 +233,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_are_put_together),
-		cmocka_unit_test(ranks_that_are_not_as_they_should),
-		cmocka_unit_test(nothing_left),
+		cmocka_unit_test(faulty_ranks_break_their_keys_only),
+		cmocka_unit_test(unreadable_ranks_are_refused),
 		cmocka_unit_test(the_sink_fails),
 	};
 

@@ -117,7 +117,7 @@ static void dcp_facts_are_emitted(void **state)
 }
 
 /* Tensors inside byte items are told too, with places of their own, and tied ones as such. */
-static void nested_tensors(void **state)
+static void tensors_inside_items_are_emitted(void **state)
 {
 	struct dcp_dir dir;
 	struct t_sink s;
@@ -257,7 +257,7 @@ static void save_value(struct dcp_buf *out, int64_t v, const char *text)
 }
 
 /* Objects of ranks with metadata of their own: equal ones once, others each under its rank. */
-static void rank_objects(void **state)
+static void equal_objects_of_ranks_are_merged(void **state)
 {
 	static const char *const states[] = { "zero", "one", "zero" };
 	struct t_dir tree;
@@ -307,7 +307,7 @@ static void rank_objects(void **state)
 }
 
 /* Items that are not what they should be break their own key only. */
-static void odd_items(void **state)
+static void bad_items_break_their_keys_only(void **state)
 {
 	static const struct {
 		const char *key, *file;
@@ -384,7 +384,7 @@ static void odd_items(void **state)
 	t_dir_remove(&tree);
 }
 
-static void sink_failures(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	static const char *const versions[][2] = { { "dcp-fsdp2/ckpt", "step-10" },
 						   { "dcp-rank-local/ckpt", "step-5" } };
@@ -450,11 +450,11 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dcp_golden_files_are_read),
 		cmocka_unit_test(dcp_facts_are_emitted),
-		cmocka_unit_test(nested_tensors),
+		cmocka_unit_test(tensors_inside_items_are_emitted),
 		cmocka_unit_test(hostile_metadata_is_refused),
-		cmocka_unit_test(rank_objects),
-		cmocka_unit_test(odd_items),
-		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(equal_objects_of_ranks_are_merged),
+		cmocka_unit_test(bad_items_break_their_keys_only),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 		cmocka_unit_test(dcp_file_names_are_known),
 	};
 

@@ -163,7 +163,7 @@ static unsigned long read_calls(void)
 }
 
 /* Where no item can be looked at (a file of holes, of another kind of stream), not each is. */
-static void items_of_no_kind(void **state)
+static void unknown_items_are_read_few_times(void **state)
 {
 	enum { KEYS = 4000 };
 	static const int64_t shape[] = { 64 }, chunk[] = { 0, 64 };
@@ -205,7 +205,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(subclasses_are_taken_apart),
-		cmocka_unit_test(items_of_no_kind),
+		cmocka_unit_test(unknown_items_are_read_few_times),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ static void check(const struct t_ds *c)
 	t_ds_unload(&l);
 }
 
-static void every_layout(void **state)
+static void every_layout_is_joined(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(layouts); i++)
@@ -93,7 +93,7 @@ static uint32_t next(uint64_t *seed)
 }
 
 /* Any number of parameters, sizes, groups and ranks. */
-static void at_random(void **state)
+static void random_states_are_joined(void **state)
 {
 	uint64_t seed = t_random_seed(20240611);
 
@@ -130,7 +130,7 @@ static void at_random(void **state)
 }
 
 /* What every rank says alike is told once; step, numbers of it, and weights. */
-static void what_else(void **state)
+static void values_beside_tensors_are_emitted(void **state)
 {
 	struct t_ds c = { .stage = 3, .world = 3, .param = groups, .nparams = 7, .ngroups = 3 };
 	const char first[] = "zero_pp_rank_0_mp_rank_00_model_states.pt.global_steps";
@@ -171,7 +171,7 @@ static void what_else(void **state)
 	t_ds_unload(&l);
 }
 
-static void steps_as_numbers(void **state)
+static void steps_may_be_numbers(void **state)
 {
 	struct t_ds c = { .stage = 1,
 			  .world = 2,
@@ -268,7 +268,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void file_names(void **state)
+static void file_names_are_parsed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
@@ -296,11 +296,11 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepspeed_golden_files_are_read),
-		cmocka_unit_test(file_names),
-		cmocka_unit_test(every_layout),
-		cmocka_unit_test(at_random),
-		cmocka_unit_test(what_else),
-		cmocka_unit_test(steps_as_numbers),
+		cmocka_unit_test(file_names_are_parsed),
+		cmocka_unit_test(every_layout_is_joined),
+		cmocka_unit_test(random_states_are_joined),
+		cmocka_unit_test(values_beside_tensors_are_emitted),
+		cmocka_unit_test(steps_may_be_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

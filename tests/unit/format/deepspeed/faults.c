@@ -71,7 +71,7 @@ static const struct t_ds zero3 = {
 	.stage = 3, .world = 4, .param = three, .nparams = 4, .ngroups = 1
 };
 
-static void missing_rank(void **state)
+static void missing_ranks_break_their_keys_only(void **state)
 {
 	struct t_ds_loaded l;
 
@@ -125,7 +125,7 @@ static void missing_rank(void **state)
 	t_ds_unload(&l);
 }
 
-static void damaged_file(void **state)
+static void damaged_files_break_their_keys_only(void **state)
 {
 	struct t_ds_loaded l;
 
@@ -457,7 +457,7 @@ static void missing_ranks_leave_a_version_incomplete(void **state)
 }
 
 /* Whatever call of the sink fails, that is the end of it. */
-static void full_disk(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	struct t_ds_loaded l;
 
@@ -483,12 +483,12 @@ static void full_disk(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(missing_rank),
-		cmocka_unit_test(damaged_file),
+		cmocka_unit_test(missing_ranks_break_their_keys_only),
+		cmocka_unit_test(damaged_files_break_their_keys_only),
 		cmocka_unit_test(disagreeing_ranks_are_refused),
 		cmocka_unit_test(nonsense_in_states_is_refused),
 		cmocka_unit_test(missing_ranks_leave_a_version_incomplete),
-		cmocka_unit_test(full_disk),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

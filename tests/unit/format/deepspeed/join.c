@@ -418,7 +418,7 @@ static void unlike_ranks_are_refused(void **state)
 	t_ds_unload(&l);
 }
 
-static void no_rules(void **state)
+static void states_without_rules_stay_apart(void **state)
 {
 	struct t_ds_loaded l;
 
@@ -434,7 +434,7 @@ static void no_rules(void **state)
 }
 
 /* What an affine_map may say that cannot be followed: told of each rank, the reason named. */
-static void odd_maps(void **state)
+static void unusable_maps_are_reported(void **state)
 {
 	static const int64_t whole[] = { 6, 4 }, shard[] = { 3, 4 };
 	static const struct {
@@ -488,7 +488,7 @@ static void odd_maps(void **state)
 	}
 }
 
-static void missing_rank(void **state)
+static void missing_ranks_break_cut_tensors_only(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
 	struct t_ds_loaded l;
@@ -561,9 +561,9 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(partitions_are_joined),
-		cmocka_unit_test(no_rules),
-		cmocka_unit_test(odd_maps),
-		cmocka_unit_test(missing_rank),
+		cmocka_unit_test(states_without_rules_stay_apart),
+		cmocka_unit_test(unusable_maps_are_reported),
+		cmocka_unit_test(missing_ranks_break_cut_tensors_only),
 		cmocka_unit_test(every_zero_stage_is_joined),
 		cmocka_unit_test(unlike_ranks_are_refused),
 	};

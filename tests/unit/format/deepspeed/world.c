@@ -124,7 +124,7 @@ static void make_experts(struct t_ds_world *w)
 	}
 }
 
-static void tensor_and_pipeline(void **state)
+static void tensor_and_pipeline_ranks_are_joined(void **state)
 {
 	struct t_ds_world w = { .seed = 20250801 };
 
@@ -194,7 +194,7 @@ static void says(const struct t_sink *s, const char *key, const char *why)
 		fail_msg("%s: \"%s\" does not say \"%s\"", key, t->error, why);
 }
 
-static void lost_files(void **state)
+static void lost_files_break_their_keys_only(void **state)
 {
 	struct t_ds_world w = {
 		.seed = 7, .tp = 1, .pp = 1, .dp = 4, .ep = 2, .stage = 1, .autoep = true
@@ -277,7 +277,7 @@ static void push_layer(struct dcp_buf *b, const char *key, int64_t value)
 }
 
 /* What is invalid is as if nothing was said. */
-static void odd_layers(void **state)
+static void invalid_expert_counts_are_ignored(void **state)
 {
 	static const struct {
 		const char *key;
@@ -327,10 +327,10 @@ static void odd_layers(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tensor_and_pipeline),
+		cmocka_unit_test(tensor_and_pipeline_ranks_are_joined),
 		cmocka_unit_test(experts_are_placed),
-		cmocka_unit_test(lost_files),
-		cmocka_unit_test(odd_layers),
+		cmocka_unit_test(lost_files_break_their_keys_only),
+		cmocka_unit_test(invalid_expert_counts_are_ignored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

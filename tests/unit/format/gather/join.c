@@ -48,7 +48,7 @@ static const struct {
 	/* clang-format on */
 };
 
-static void pieces_become_those_of_one_tensor(void **state)
+static void pieces_are_put_together(void **state)
 {
 	struct dcp_join j = { 0 };
 	struct dcp_arena arena;
@@ -93,7 +93,7 @@ static void pieces_become_those_of_one_tensor(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void parts_lie_where_they_are_said_to(void **state)
+static void parts_are_placed_and_checked(void **state)
 {
 	const uint64_t zero[2] = { 0 }, len[2] = { 2, 3 }, shape[2] = { 4, 3 };
 	const uint64_t at[2] = { 2, 0 }, far[2] = { UINT64_MAX, 0 }, over[2] = { 1, 0 };
@@ -123,8 +123,8 @@ static void parts_lie_where_they_are_said_to(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces_become_those_of_one_tensor),
-		cmocka_unit_test(parts_lie_where_they_are_said_to),
+		cmocka_unit_test(pieces_are_put_together),
+		cmocka_unit_test(parts_are_placed_and_checked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static const char *find(struct dcp_places *p, uint64_t off, const char *dtype, c
 	return look(p, &piece, dtype, key);
 }
 
-static void every_difference(void **state)
+static void every_difference_makes_another_place(void **state)
 {
 	const struct dcp_piece pieces[] = {
 		{ .lo = lo, .len = shape, .off = 8 },
@@ -55,7 +55,7 @@ static void every_difference(void **state)
 	dcp_places_finish(&p);
 }
 
-static void the_first_is_remembered(void **state)
+static void the_first_key_is_remembered(void **state)
 {
 	struct dcp_places p = { 0 };
 
@@ -90,9 +90,9 @@ static void many_places_are_kept(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_first_is_remembered),
+		cmocka_unit_test(the_first_key_is_remembered),
 		cmocka_unit_test(many_places_are_kept),
-		cmocka_unit_test(every_difference),
+		cmocka_unit_test(every_difference_makes_another_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ static int load(const struct t_dir *tree, struct t_megatron *m)
 	return t_megatron_load(m, tree->root, "megatron-legacy");
 }
 
-static void damaged_files(void **state)
+static void damaged_files_break_their_keys_only(void **state)
 {
 	struct t_dir tree;
 	struct t_megatron m;
@@ -68,7 +68,7 @@ static void put_optimizer(const struct t_dir *tree, const char *name)
 }
 
 /* What lies beside the state keeps its own names, below the directory's. */
-static void other_files(void **state)
+static void files_beside_the_state_keep_names(void **state)
 {
 	struct t_dir tree;
 	struct t_megatron m;
@@ -92,7 +92,7 @@ static void other_files(void **state)
 }
 
 /* 2022: a distributed optimizer's ranks had directories of their own, one number longer. */
-static void optimizer_directories(void **state)
+static void optimizer_directories_are_read(void **state)
 {
 	static const struct t_megatron_arg args[] = { { "tensor_model_parallel_size", 2 },
 						      { "pipeline_model_parallel_size", 1 },
@@ -139,9 +139,9 @@ static void optimizer_directories(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(damaged_files),
-		cmocka_unit_test(other_files),
-		cmocka_unit_test(optimizer_directories),
+		cmocka_unit_test(damaged_files_break_their_keys_only),
+		cmocka_unit_test(files_beside_the_state_keep_names),
+		cmocka_unit_test(optimizer_directories_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -195,7 +195,7 @@ static void pick_job(uint64_t *r, struct t_ref_job *j)
 	j->edp_only = j->etp * j->ep >= j->tp && pick(r, 0, 1);
 }
 
-static void random_jobs(void **state)
+static void random_jobs_are_joined(void **state)
 {
 	uint64_t seed = t_random_seed(20260801);
 
@@ -219,7 +219,7 @@ static void random_jobs(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_jobs),
+		cmocka_unit_test(random_jobs_are_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

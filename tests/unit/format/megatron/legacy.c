@@ -107,7 +107,7 @@ static const struct t_megatron_job jobs[] = {
 };
 /* clang-format on */
 
-static void whole_models(void **state)
+static void ranks_make_whole_models(void **state)
 {
 	float iota[T_MEGATRON_ELEMS];
 
@@ -177,7 +177,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void broken_keys(void **state)
+static void faulty_keys_are_broken(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(faults); i++) {
@@ -202,7 +202,7 @@ static void broken_keys(void **state)
 }
 
 /* Rank 0 holds a part of one dimension and rank 1 of two, and the other way round. */
-static void other_dimensions(void **state)
+static void parts_of_unequal_dimensions_are_refused(void **state)
 {
 	struct t_megatron_job j = {
 		.tp = 2, .pp = 1, .ep = 1, .param[0] = { "x", "", { 8, 3 }, 1, 0, 1, -1, -1, 0 }
@@ -230,7 +230,7 @@ static void other_dimensions(void **state)
 }
 
 /* How query, key and value lie is told where they lie as they once did. */
-static void order_of_rows(void **state)
+static void order_of_attention_rows_is_reported(void **state)
 {
 	static const struct {
 		double version; /* negative: not said */
@@ -268,7 +268,7 @@ static void order_of_rows(void **state)
  * The first projections of latent attention: Transformer Engine's are whole on each rank,
  * Megatron's own are cut, and the arguments say how many rows there are in all.
  */
-static void latent_attention(void **state)
+static void latent_attention_is_joined(void **state)
 {
 	static const struct t_megatron_arg args[] = {
 		{ "tensor_model_parallel_size", 2 },
@@ -351,11 +351,11 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(legacy_golden_files_are_read),
-		cmocka_unit_test(whole_models),
-		cmocka_unit_test(broken_keys),
-		cmocka_unit_test(other_dimensions),
-		cmocka_unit_test(order_of_rows),
-		cmocka_unit_test(latent_attention),
+		cmocka_unit_test(ranks_make_whole_models),
+		cmocka_unit_test(faulty_keys_are_broken),
+		cmocka_unit_test(parts_of_unequal_dimensions_are_refused),
+		cmocka_unit_test(order_of_attention_rows_is_reported),
+		cmocka_unit_test(latent_attention_is_joined),
 		cmocka_unit_test(huge_claims_cost_nothing),
 	};
 

@@ -4,7 +4,7 @@
 
 #include "core/format/megatron/megatron_int.h"
 
-static void built_in(void **state)
+static void built_in_rules_know_their_keys(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -133,7 +133,7 @@ static void bad_rules_are_refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(built_in),
+		cmocka_unit_test(built_in_rules_know_their_keys),
 		cmocka_unit_test(own_rules_are_used),
 		cmocka_unit_test(bad_rules_are_refused),
 	};

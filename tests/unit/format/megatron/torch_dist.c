@@ -177,7 +177,7 @@ static void flattened_tensors_are_joined(void **state)
 }
 
 /* An item that holds another number of elements is found when it is opened. */
-static void lying_item(void **state)
+static void items_of_wrong_size_are_refused(void **state)
 {
 	static const int64_t shape[] = { 4, 6 };
 	struct dcp_store_opts opts = { 0 };
@@ -273,7 +273,7 @@ static void put_objects(const struct t_dir *tree, const char *const *keys)
 	t_dir_text(tree, "metadata.json", "{\"sharded_backend\": \"torch_dist\"}");
 }
 
-static void sharded_objects(void **state)
+static void missing_object_shards_are_reported(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -328,7 +328,7 @@ static void sharded_objects(void **state)
 }
 
 /* Tensors inside a part are below its name; those that all have in common, by their own. */
-static void inside_objects(void **state)
+static void tensors_inside_objects_are_named(void **state)
 {
 	static const char *const keys[] = { "common_state/shard_0_1", "r/shard_0_2", NULL };
 	struct t_dir tree;
@@ -354,9 +354,9 @@ T_TESTS()
 		cmocka_unit_test(torch_dist_golden_files_are_read),
 		cmocka_unit_test(bad_torch_dist_is_refused),
 		cmocka_unit_test(flattened_tensors_are_joined),
-		cmocka_unit_test(lying_item),
-		cmocka_unit_test(sharded_objects),
-		cmocka_unit_test(inside_objects),
+		cmocka_unit_test(items_of_wrong_size_are_refused),
+		cmocka_unit_test(missing_object_shards_are_reported),
+		cmocka_unit_test(tensors_inside_objects_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

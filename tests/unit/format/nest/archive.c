@@ -83,7 +83,7 @@ static void put_archive(const struct t_dir *to, const char *name, const char *di
 	dcp_buf_finish(&t.b);
 }
 
-static void whole_directories(void **state)
+static void archived_directories_are_read(void **state)
 {
 	static const struct {
 		const char *name;
@@ -126,7 +126,7 @@ static void whole_directories(void **state)
  * NeMo's: weights of one rank in a file, of many below model_weights/, or before that of each
  * rank by itself; and before that, all of it behind gzip.
  */
-static void nemo_archives(void **state)
+static void nemo_archives_are_read(void **state)
 {
 	static const struct {
 		const char *from, *prefix, *first; /* rows of @from; what its keys begin with */
@@ -180,7 +180,7 @@ static void nemo_archives(void **state)
 }
 
 /* An archive a rank: together they are the directory. */
-static void archives_of_ranks(void **state)
+static void archives_of_ranks_are_joined(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(trees); i++) {
@@ -211,7 +211,7 @@ static void archives_of_ranks(void **state)
 	}
 }
 
-static void compressed_files(void **state)
+static void compressed_files_are_read(void **state)
 {
 	static const struct {
 		const char *from, *name;
@@ -256,7 +256,7 @@ static void compressed_files(void **state)
 }
 
 /* Several checkpoints in one archive: their names stand in front. */
-static void loose_files_in_an_archive(void **state)
+static void loose_files_in_archives_are_read(void **state)
 {
 	static const char *const names[] = { "list.pt", "types.pt" };
 	struct dcp_version *v;
@@ -350,7 +350,7 @@ static void plain_archives_are_not_copied(void **state)
 }
 
 /* The decoded copy may go while the index stays: it is made again when it is needed. */
-static void a_copy_that_is_gone(void **state)
+static void lost_copies_are_decoded_again(void **state)
 {
 	struct dcp_version *plain = t_open_version(trees[0].dir, NULL, NULL), *v;
 	struct dcp_store_opts opts = { .cache_dir = NULL };
@@ -467,7 +467,7 @@ static void bad_archives_are_refused(void **state)
 }
 
 /* One rank's archive is cut, another is gone: their keys are broken, the others are not. */
-static void a_rank_that_is_damaged(void **state)
+static void damaged_ranks_break_their_keys_only(void **state)
 {
 	struct dcp_version *plain = t_open_version(trees[3].dir, NULL, NULL), *v;
 	struct dcp_object broken;
@@ -510,7 +510,7 @@ static void a_rank_that_is_damaged(void **state)
 }
 
 /* Files that the inner metadata names and the archive lacks break their keys alone. */
-static void a_member_that_is_missing(void **state)
+static void missing_members_break_their_keys_only(void **state)
 {
 	struct dcp_version *v;
 	struct dcp_tensor t;
@@ -550,16 +550,16 @@ static void a_member_that_is_missing(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whole_directories),
-		cmocka_unit_test(nemo_archives),
-		cmocka_unit_test(archives_of_ranks),
-		cmocka_unit_test(compressed_files),
-		cmocka_unit_test(loose_files_in_an_archive),
+		cmocka_unit_test(archived_directories_are_read),
+		cmocka_unit_test(nemo_archives_are_read),
+		cmocka_unit_test(archives_of_ranks_are_joined),
+		cmocka_unit_test(compressed_files_are_read),
+		cmocka_unit_test(loose_files_in_archives_are_read),
 		cmocka_unit_test(plain_archives_are_not_copied),
-		cmocka_unit_test(a_copy_that_is_gone),
+		cmocka_unit_test(lost_copies_are_decoded_again),
 		cmocka_unit_test(bad_archives_are_refused),
-		cmocka_unit_test(a_rank_that_is_damaged),
-		cmocka_unit_test(a_member_that_is_missing),
+		cmocka_unit_test(damaged_ranks_break_their_keys_only),
+		cmocka_unit_test(missing_members_break_their_keys_only),
 	};
 
 	return cmocka_run_group_tests_name("archive", tests, NULL, NULL);

@@ -60,7 +60,7 @@ static int tell_object(const struct dcp_sink *s, const char *key, uint32_t file,
 	return s->object(s->ctx, &o);
 }
 
-static void pieces_move(void **state)
+static void pieces_are_moved(void **state)
 {
 	bool unpacked = false;
 	struct t_sink outer;
@@ -103,7 +103,7 @@ static void pieces_move(void **state)
 }
 
 /* Keys inside objects, and of tensors that are the same as others. */
-static void references_move(void **state)
+static void references_are_moved(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -155,7 +155,7 @@ static void references_move(void **state)
 }
 
 /* A compressed file of a part is one of the whole; inside something moved it is not. */
-static void unpacked_files(void **state)
+static void unpacked_files_move(void **state)
 {
 	bool unpacked = false;
 	char name[sizeof(((struct dcp_place *)0)->name)] = "";
@@ -211,9 +211,9 @@ static void objects_facts_and_sidecars_pass(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces_move),
-		cmocka_unit_test(references_move),
-		cmocka_unit_test(unpacked_files),
+		cmocka_unit_test(pieces_are_moved),
+		cmocka_unit_test(references_are_moved),
+		cmocka_unit_test(unpacked_files_move),
 		cmocka_unit_test(objects_facts_and_sidecars_pass),
 	};
 

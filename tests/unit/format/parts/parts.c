@@ -177,7 +177,7 @@ static void ranks_of_parts_are_known(void **state)
 }
 
 /* A trainer that has torch's names, but not torch. */
-static void plain_pickles(void **state)
+static void plain_pickles_are_parts(void **state)
 {
 	static const char seed[] = "\x80\2}X\4\0\0\0seedK\5s.", zip[] = "PK\3\4 cut short";
 	struct dcp_err err = { 0 };
@@ -300,7 +300,7 @@ static void check_home(const struct t_sink *s, size_t i)
 }
 
 /* Whose directory it is decides whether models in directories below are parts. */
-static void homes_of_models(void **state)
+static void families_decide_on_model_parts(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(homes); i++) {
@@ -366,7 +366,7 @@ static void broken_parts_are_reported(void **state)
 }
 
 /* The sink's failures come through, whichever call it is. */
-static void sink_failures(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	struct t_dir tree;
 	size_t failed = 0;
@@ -458,12 +458,12 @@ T_TESTS()
 		cmocka_unit_test(golden_parts_are_read),
 		cmocka_unit_test(components_are_emitted),
 		cmocka_unit_test(ranks_of_parts_are_known),
-		cmocka_unit_test(plain_pickles),
+		cmocka_unit_test(plain_pickles_are_parts),
 		cmocka_unit_test(broken_parts_are_reported),
-		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 		cmocka_unit_test(circles_of_links_are_refused),
 		cmocka_unit_test(parts_are_listed),
-		cmocka_unit_test(homes_of_models),
+		cmocka_unit_test(families_decide_on_model_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ static void ranks_of_meta_are_joined(void **state)
 	t_dir_remove(&tree);
 }
 
-static void embeddings_of_llama2(void **state)
+static void embeddings_of_llama2_are_cut_by_column(void **state)
 {
 	struct t_dir tree;
 	struct dcp_dir dir;
@@ -188,7 +188,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_of_meta_are_joined),
-		cmocka_unit_test(embeddings_of_llama2),
+		cmocka_unit_test(embeddings_of_llama2_are_cut_by_column),
 		cmocka_unit_test(damaged_params_are_refused),
 		cmocka_unit_test(missing_ranks_are_reported),
 	};

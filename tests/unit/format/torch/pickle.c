@@ -107,7 +107,7 @@ static void arrays_are_emitted(void **state)
 	t_sink_finish(&s);
 }
 
-static void torch_save(void **state)
+static void archives_of_torch_save_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	static const int64_t shape[] = { 3 }, stride[] = { 1 };
@@ -194,7 +194,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arrays_are_emitted),
 		cmocka_unit_test(objects_are_emitted),
-		cmocka_unit_test(torch_save),
+		cmocka_unit_test(archives_of_torch_save_are_read),
 		cmocka_unit_test(damaged_pickles_are_refused),
 		cmocka_unit_test(pickle_bombs_are_refused),
 	};

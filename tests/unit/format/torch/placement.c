@@ -86,7 +86,7 @@ static void shards_are_placed(void **state)
 }
 
 /* [Shard(0), Shard(0)]: each cuts what the one before left. */
-static void shards_of_shards(void **state)
+static void shards_of_shards_are_placed(void **state)
 {
 	struct dcp_arena arena;
 
@@ -134,7 +134,7 @@ static void strided_shards_are_placed(void **state)
 }
 
 /* A strided shard by itself: a piece of each of the chunks, end to end. */
-static void strided_alone(void **state)
+static void a_strided_shard_alone_is_placed(void **state)
 {
 	struct dcp_arena arena;
 
@@ -221,7 +221,7 @@ static void huge_shapes_are_refused(void **state)
 }
 
 /* A cut of two spans of rows and one of columns, of which the local tensor is [4, 6]. */
-static void boxes_and_pieces(void **state)
+static void cuts_become_boxes_and_pieces(void **state)
 {
 	const struct dcp_span rows[] = { { 0, 8, 1 }, { 1, 20, 3 } },
 			      columns[] = { { 0, 0, 6 } };
@@ -261,12 +261,12 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shards_are_placed),
-		cmocka_unit_test(shards_of_shards),
+		cmocka_unit_test(shards_of_shards_are_placed),
 		cmocka_unit_test(strided_shards_are_placed),
-		cmocka_unit_test(strided_alone),
+		cmocka_unit_test(a_strided_shard_alone_is_placed),
 		cmocka_unit_test(bad_placements_are_refused),
 		cmocka_unit_test(huge_shapes_are_refused),
-		cmocka_unit_test(boxes_and_pieces),
+		cmocka_unit_test(cuts_become_boxes_and_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void golden_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden_shards(void **state)
+static void golden_shards_are_placed(void **state)
 {
 	(void)state;
 	t_manifest_each("torch-ranks", golden_version);
@@ -122,7 +122,7 @@ static void rank_names_are_known(void **state)
 }
 
 /* A rank's file that is damaged breaks the tensors it has a part of; the others are read. */
-static void one_damaged(void **state)
+static void a_damaged_rank_breaks_its_keys_only(void **state)
 {
 	const char *root = "tests/golden/torch-ranks/ckpt/1-fsdp";
 	struct dcp_err err = { 0 };
@@ -315,9 +315,9 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_ranks_are_read),
-		cmocka_unit_test(golden_shards),
+		cmocka_unit_test(golden_shards_are_placed),
 		cmocka_unit_test(rank_names_are_known),
-		cmocka_unit_test(one_damaged),
+		cmocka_unit_test(a_damaged_rank_breaks_its_keys_only),
 		cmocka_unit_test(a_state_is_emitted_below_its_prefix),
 		cmocka_unit_test(damaged_ranks_are_refused),
 	};

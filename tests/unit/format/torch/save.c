@@ -62,7 +62,7 @@ static void torch_save_golden_files_are_read(void **state)
 }
 
 /* A file that is named and no family knows by its name is what it begins with. */
-static void a_file_of_any_name(void **state)
+static void contents_decide_for_unknown_names(void **state)
 {
 	static const struct {
 		const char *bytes;
@@ -100,7 +100,7 @@ static void a_file_of_any_name(void **state)
 	t_dir_remove(&tree);
 }
 
-static void other_files_say_what_they_are(void **state)
+static void other_files_are_named_as_such(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_dir dir;
@@ -172,8 +172,8 @@ T_TESTS()
 		cmocka_unit_test(a_file_is_a_version),
 		cmocka_unit_test(torch_save_golden_files_are_read),
 		cmocka_unit_test(plain_pickles_are_parts),
-		cmocka_unit_test(a_file_of_any_name),
-		cmocka_unit_test(other_files_say_what_they_are),
+		cmocka_unit_test(contents_decide_for_unknown_names),
+		cmocka_unit_test(other_files_are_named_as_such),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

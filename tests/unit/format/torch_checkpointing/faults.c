@@ -255,7 +255,7 @@ static void faults_are_reported(void **state)
 /* Nothing of a metadata.pkl is needed for what the files say themselves. */
 #define BYTES(literal) literal, sizeof(literal) - 1
 
-static void bad_metadata(void **state)
+static void bad_metadata_is_refused(void **state)
 {
 	static const struct {
 		const char *what, *bytes;
@@ -296,7 +296,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(faults_are_reported),
-		cmocka_unit_test(bad_metadata),
+		cmocka_unit_test(bad_metadata_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,7 +187,7 @@ static void items_are_grouped(void **state)
 }
 
 /* All items of a rank in one file, as before there were files for each. */
-static void whole_states(void **state)
+static void states_in_one_file_are_read(void **state)
 {
 	struct t_dir tree;
 	struct t_titem_loaded got;
@@ -275,7 +275,7 @@ static void tied_items_are_aliases(void **state)
 }
 
 /* Every call to the sink may fail, and its code comes back. */
-static void full_sink(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	struct t_dir tree;
 	int rc = -ENOSPC;
@@ -310,9 +310,9 @@ T_TESTS()
 		cmocka_unit_test(item_names_are_known),
 		cmocka_unit_test(files_beside_items_are_emitted),
 		cmocka_unit_test(items_are_grouped),
-		cmocka_unit_test(whole_states),
+		cmocka_unit_test(states_in_one_file_are_read),
 		cmocka_unit_test(tied_items_are_aliases),
-		cmocka_unit_test(full_sink),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,7 +213,7 @@ static void check_random(const struct t_dir *tree, const struct layout *l, bool 
 	}
 }
 
-static void random_cuts(void **state)
+static void random_cuts_are_placed(void **state)
 {
 	struct t_dir tree;
 
@@ -229,7 +229,7 @@ static void random_cuts(void **state)
 }
 
 /* Of rows, and of columns: a rank holds two boxes, which lie between each other in its file. */
-static void several_boxes(void **state)
+static void ranks_may_hold_several_boxes(void **state)
 {
 	struct t_dir tree;
 
@@ -254,8 +254,8 @@ static void several_boxes(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(random_cuts),
-					    cmocka_unit_test(several_boxes) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(random_cuts_are_placed),
+					    cmocka_unit_test(ranks_may_hold_several_boxes) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

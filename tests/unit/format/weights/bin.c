@@ -208,7 +208,7 @@ static size_t facts(const struct t_sink *s, const char *name, const char *value)
 	return n;
 }
 
-static void what_lies_beside(void **state)
+static void known_files_beside_are_sidecars(void **state)
 {
 	static const char *const sidecars[] = { "config.json",     "tokenizer.json",
 						"tokenizer.model", "merges.txt",
@@ -254,7 +254,7 @@ static void what_lies_beside(void **state)
 	t_dir_remove(&tree);
 }
 
-static void sink_failures(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	struct t_dir tree;
 	bool done = false;
@@ -290,8 +290,8 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bin_golden_files_are_read),
 		cmocka_unit_test(made_bin_files_are_read),
-		cmocka_unit_test(what_lies_beside),
-		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(known_files_beside_are_sidecars),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

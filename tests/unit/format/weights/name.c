@@ -73,7 +73,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void name_table(void **state)
+static void names_tell_set_and_part(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
@@ -90,7 +90,7 @@ static void name_table(void **state)
 	}
 }
 
-static void longest_name(void **state)
+static void longer_names_are_of_no_set(void **state)
 {
 	struct dcp_weights_name n;
 	char file[DCP_GROUP_MAX + 20];
@@ -104,7 +104,7 @@ static void longest_name(void **state)
 	assert_int_equal(dcp_weights_name(file, &n), DCP_WEIGHTS_OTHER);
 }
 
-static void rank_table(void **state)
+static void names_tell_the_rank(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(ranks); i++) {
@@ -117,9 +117,9 @@ static void rank_table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(name_table),
-		cmocka_unit_test(longest_name),
-		cmocka_unit_test(rank_table),
+		cmocka_unit_test(names_tell_set_and_part),
+		cmocka_unit_test(longer_names_are_of_no_set),
+		cmocka_unit_test(names_tell_the_rank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

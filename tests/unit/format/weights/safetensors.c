@@ -216,7 +216,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void sets_beside_each_other(void **state)
+static void sets_beside_each_other_are_named(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(sets); i++) {
@@ -247,7 +247,7 @@ static void sets_beside_each_other(void **state)
 	}
 }
 
-static void sink_failures(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	int rc = -1;
 
@@ -272,8 +272,8 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(safetensors_golden_files_are_read),
 		cmocka_unit_test(made_safetensors_are_read),
-		cmocka_unit_test(sets_beside_each_other),
-		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(sets_beside_each_other_are_named),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

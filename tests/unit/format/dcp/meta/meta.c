@@ -92,7 +92,7 @@ static void put_section(struct dcp_buf *b, char which)
 	t_dcp_end_section(b);
 }
 
-static void any_order(void **state)
+static void sections_come_in_any_order(void **state)
 {
 	static const char *const orders[] = { "msp", "mps", "smp", "spm", "pms", "psm" };
 
@@ -132,7 +132,7 @@ static void any_order(void **state)
 }
 
 /* One key in 128 x 128 chunks, stored in no particular order. */
-static void many_chunks(void **state)
+static void chunks_out_of_order_are_read(void **state)
 {
 	enum { SIDE = 128, N = SIDE * SIDE };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -180,7 +180,7 @@ static void many_chunks(void **state)
 }
 
 /* A dict has a key once: what is set later is what it holds. */
-static void set_twice(void **state)
+static void the_last_value_of_a_key_counts(void **state)
 {
 	static const int64_t shape[] = { 6 }, before[] = { 4 };
 	static const int64_t all[] = { 0, 6 }, less[] = { 0, 4 };
@@ -217,7 +217,7 @@ static void set_twice(void **state)
 }
 
 /* Ranks that read in one after another: equal boxes are one, what is missing is said. */
-static void rank_files(void **state)
+static void metadata_of_ranks_is_joined(void **state)
 {
 	static const int64_t shape[] = { 6 };
 	static const int64_t part[3][2] = { { 0, 2 }, { 2, 2 }, { 4, 2 } };
@@ -276,10 +276,10 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(malformed_metadata_is_refused),
-		cmocka_unit_test(any_order),
-		cmocka_unit_test(many_chunks),
-		cmocka_unit_test(set_twice),
-		cmocka_unit_test(rank_files),
+		cmocka_unit_test(sections_come_in_any_order),
+		cmocka_unit_test(chunks_out_of_order_are_read),
+		cmocka_unit_test(the_last_value_of_a_key_counts),
+		cmocka_unit_test(metadata_of_ranks_is_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,7 @@ static void paddle_dist_golden_files_are_read(void **state)
 /* ---- versions ---- */
 
 /* 1 is not 11; 9 comes before 10; an id without metadata is still being saved. */
-static void several_ids(void **state)
+static void ids_are_versions(void **state)
 {
 	static const char *const names[] = { "1", "2", "9", "10", "11" };
 	struct dcp_scan scan;
@@ -130,7 +130,7 @@ static void load_dir(const struct t_dir *tree, struct dcp_dir *dir, struct t_sin
 }
 
 /* Metadata of several ranks about data files of one id is one checkpoint. */
-static void metadata_of_each_rank(void **state)
+static void metadata_of_ranks_is_joined(void **state)
 {
 	struct t_pd_piece p = { .key = "w",
 				.dtype = "float32",
@@ -178,7 +178,7 @@ static void metadata_of_each_rank(void **state)
 }
 
 /* A sink that fails ends the load with its code, wherever it does. */
-static void sink_fails(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	size_t at = 1;
 	bool done = false;
@@ -211,9 +211,9 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paddle_dist_golden_files_are_read),
-		cmocka_unit_test(several_ids),
-		cmocka_unit_test(metadata_of_each_rank),
-		cmocka_unit_test(sink_fails),
+		cmocka_unit_test(ids_are_versions),
+		cmocka_unit_test(metadata_of_ranks_is_joined),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

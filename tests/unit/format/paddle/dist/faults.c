@@ -425,7 +425,7 @@ static void bad_metadata_is_refused(void **state)
 /* ---- what is no fault ---- */
 
 /* A copy stands in for one that is lost; the metadata of all copies is the same piece. */
-static void copies_that_differ_are_reported(void **state)
+static void differing_copies_are_reported(void **state)
 {
 	struct world w;
 	struct dcp_dir dir;
@@ -450,7 +450,7 @@ static void copies_that_differ_are_reported(void **state)
 }
 
 /* Two cuts of one tensor in metadata, the arrays of one of them in the files. */
-static void two_cuts(void **state)
+static void the_stored_cut_is_taken(void **state)
 {
 	struct world w;
 	struct dcp_dir dir;
@@ -507,7 +507,7 @@ static void stray_files_are_reported(void **state)
 }
 
 /* What Paddle itself leaves when a second save is cut another way: w is refused, b is new. */
-static void saved_twice(void **state)
+static void stale_metadata_is_refused(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_dir dir;
@@ -530,7 +530,7 @@ static void saved_twice(void **state)
 }
 
 /* Data written long after its metadata is worth a word, once. */
-static void late_data(void **state)
+static void late_data_gets_a_warning(void **state)
 {
 	struct world w;
 	struct dcp_dir dir;
@@ -565,11 +565,11 @@ T_TESTS()
 		cmocka_unit_test(bad_keys_are_reported),
 		cmocka_unit_test(missing_files_are_reported),
 		cmocka_unit_test(bad_metadata_is_refused),
-		cmocka_unit_test(copies_that_differ_are_reported),
-		cmocka_unit_test(two_cuts),
+		cmocka_unit_test(differing_copies_are_reported),
+		cmocka_unit_test(the_stored_cut_is_taken),
 		cmocka_unit_test(stray_files_are_reported),
-		cmocka_unit_test(saved_twice),
-		cmocka_unit_test(late_data),
+		cmocka_unit_test(stale_metadata_is_refused),
+		cmocka_unit_test(late_data_gets_a_warning),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

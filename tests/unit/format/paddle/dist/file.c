@@ -145,7 +145,7 @@ static void keys_of_a_file_are_read(void **state)
 }
 
 /* Content decides: safetensors that begins as a pickle does. */
-static void told_apart(void **state)
+static void contents_tell_formats_apart(void **state)
 {
 	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],"
 				     "\"data_offsets\":[0,2]}}";
@@ -176,7 +176,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slices_of_a_file_are_read),
 		cmocka_unit_test(keys_of_a_file_are_read),
-		cmocka_unit_test(told_apart),
+		cmocka_unit_test(contents_tell_formats_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,7 +143,7 @@ static bool check_line(const char *line)
 	return n > 1;
 }
 
-static void as_paddle_does(void **state)
+static void overlaps_agree_with_paddle(void **state)
 {
 	FILE *f = fopen("tests/golden/paddle-overlaps.txt", "r");
 	unsigned lines = 0, overlaps = 0;
@@ -161,7 +161,7 @@ static void as_paddle_does(void **state)
 }
 
 /* Metadata of several ranks may list a box again, behind one that overlaps it. */
-static void a_box_listed_again(void **state)
+static void boxes_may_be_listed_again(void **state)
 {
 	(void)state;
 	assert_true(check_line("A 3.0 6 0+4 2+4 0+4 222211"));
@@ -171,7 +171,7 @@ static void a_box_listed_again(void **state)
 /* ---- recorded wrongly ---- */
 
 /* What 3.0 wrote: two mesh dimensions cut one of the tensor; ranks' own tensors of one name. */
-static void real_faults(void **state)
+static void misrecorded_boxes_are_refused(void **state)
 {
 	float want[24];
 	struct dcp_dir dir;
@@ -249,9 +249,9 @@ static void overlap_faults_are_reported(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_paddle_does),
-		cmocka_unit_test(a_box_listed_again),
-		cmocka_unit_test(real_faults),
+		cmocka_unit_test(overlaps_agree_with_paddle),
+		cmocka_unit_test(boxes_may_be_listed_again),
+		cmocka_unit_test(misrecorded_boxes_are_refused),
 		cmocka_unit_test(overlap_faults_are_reported),
 	};
 

@@ -59,7 +59,7 @@ static bool is_of(void *uid, const struct dcp_dirent *e)
 }
 
 /* Two saves in a directory, each a version. */
-static void random_checkpoints(void **state)
+static void random_checkpoints_are_read(void **state)
 {
 	static struct t_paddle_world w[2];
 	static const unsigned uids[] = { 1, 12 };
@@ -101,7 +101,7 @@ static void random_checkpoints(void **state)
 /* ---- through index and view ---- */
 
 /* Text of protocol 2 is decoded at first use; runs and cut boxes are found. */
-static void read_through_views(void **state)
+static void random_checkpoints_are_read_through_views(void **state)
 {
 	static struct t_paddle_world w;
 
@@ -153,8 +153,8 @@ static void read_through_views(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_checkpoints),
-		cmocka_unit_test(read_through_views),
+		cmocka_unit_test(random_checkpoints_are_read),
+		cmocka_unit_test(random_checkpoints_are_read_through_views),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

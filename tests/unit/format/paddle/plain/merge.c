@@ -143,7 +143,7 @@ static void replicas_are_merged(void **state)
 }
 
 /* Another protocol stores other bytes: nothing is known to be the same. */
-static void other_encodings(void **state)
+static void other_encodings_are_not_merged(void **state)
 {
 	struct odd none = { NULL, 0, NULL };
 	struct t_dir tree;
@@ -163,7 +163,7 @@ static void other_encodings(void **state)
 }
 
 /* A damaged file holds nothing that could differ. */
-static void three_ranks(void **state)
+static void damaged_ranks_do_not_stop_merging(void **state)
 {
 	struct odd none = { NULL, 0, NULL };
 	struct t_dir tree;
@@ -212,8 +212,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_are_merged),
-		cmocka_unit_test(other_encodings),
-		cmocka_unit_test(three_ranks),
+		cmocka_unit_test(other_encodings_are_not_merged),
+		cmocka_unit_test(damaged_ranks_do_not_stop_merging),
 		cmocka_unit_test(merging_keeps_to_its_budget),
 	};
 

@@ -132,7 +132,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void other_files_say_what_they_are(void **state)
+static void other_files_are_named_as_such(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(strange); i++) {
@@ -215,7 +215,7 @@ static void put_program(struct t_dir *d, const char *file, size_t n, size_t odd)
 	t_dir_put(d, file, b.p, b.n);
 }
 
-static void parameters_and_their_names(void **state)
+static void programs_name_the_parameters(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -260,7 +260,7 @@ static void parameters_and_their_names(void **state)
 	t_dir_remove(&tree);
 }
 
-static void a_program_that_does_not_fit(void **state)
+static void misfitting_programs_are_reported(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -320,7 +320,7 @@ static void a_program_that_does_not_fit(void **state)
 	t_dir_remove(&tree);
 }
 
-static void selected_rows(void **state)
+static void selected_rows_are_read(void **state)
 {
 	const int64_t dims[] = { 2, 3 };
 	uint8_t head[36] = { [4] = 2, [12] = 9, [20] = 4, [28] = 100 };
@@ -373,7 +373,7 @@ static void put_rank(struct t_dir *d, const char *file, const char *own, int64_t
 	t_dir_put(d, file, b.p, b.n);
 }
 
-static void ranks_together(void **state)
+static void ranks_are_put_together(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -463,7 +463,7 @@ static void missing_ranks_are_spelled_alike(void **state)
 }
 
 /* Whatever call of the sink fails, the load fails with its code. */
-static void a_sink_that_fails(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	size_t at = 1;
 	struct t_dir tree;
@@ -492,14 +492,14 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paddle_golden_files_are_read),
 		cmocka_unit_test(files_are_grouped),
-		cmocka_unit_test(other_files_say_what_they_are),
+		cmocka_unit_test(other_files_are_named_as_such),
 		cmocka_unit_test(contents_not_names_decide),
-		cmocka_unit_test(parameters_and_their_names),
-		cmocka_unit_test(a_program_that_does_not_fit),
-		cmocka_unit_test(selected_rows),
-		cmocka_unit_test(ranks_together),
+		cmocka_unit_test(programs_name_the_parameters),
+		cmocka_unit_test(misfitting_programs_are_reported),
+		cmocka_unit_test(selected_rows_are_read),
+		cmocka_unit_test(ranks_are_put_together),
 		cmocka_unit_test(missing_ranks_are_spelled_alike),
-		cmocka_unit_test(a_sink_that_fails),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static const char *json(const struct file *f, const char *key)
 
 /* ---- wrapping ---- */
 
-static void every_wrap_in_every_protocol(void **state)
+static void every_wrap_is_read_in_every_protocol(void **state)
 {
 	static const uint8_t data[] = { 0, 1, 127, 128, 191, 192, 255, 7 };
 
@@ -113,7 +113,7 @@ static void every_wrap_in_every_protocol(void **state)
 	}
 }
 
-static void a_value_without_a_key(void **state)
+static void values_without_a_key_are_read(void **state)
 {
 	struct file f = { 0 };
 
@@ -137,7 +137,7 @@ static void a_value_without_a_key(void **state)
 }
 
 /* Only numpy's own arrays can be u2, and which those are shows in whether there are pairs. */
-static void two_bytes_without_sign(void **state)
+static void u2_is_bf16_in_paddles_arrays(void **state)
 {
 	struct file f;
 
@@ -175,7 +175,7 @@ static void two_bytes_without_sign(void **state)
 }
 
 /* What only looks like Paddle's is an object, and nothing of it is ever done. */
-static void look_alikes(void **state)
+static void look_alikes_are_objects(void **state)
 {
 	struct file f;
 
@@ -226,7 +226,7 @@ static void look_alikes(void **state)
 
 /* ---- arrays ---- */
 
-static void forms_of_arrays(void **state)
+static void every_form_of_array_is_read(void **state)
 {
 	static const uint64_t dims[] = { 2, 3 }, none[] = { 0, 3 };
 	static const char columns[] = "adbecf", swapped[] = "badcfe";
@@ -262,7 +262,7 @@ static void forms_of_arrays(void **state)
 	}
 }
 
-static void every_dtype(void **state)
+static void every_dtype_is_read(void **state)
 {
 	static const struct {
 		const char *code, *name;
@@ -289,7 +289,7 @@ static void every_dtype(void **state)
 	finish(&f);
 }
 
-static void arrays_without_numbers(void **state)
+static void arrays_without_numbers_are_reported(void **state)
 {
 	static const uint64_t three = 3;
 	const struct t_pd_array text = { "U4", '<', false, &three, 1, "", 0 };
@@ -327,7 +327,7 @@ static void arrays_without_numbers(void **state)
 
 /* ---- the rest of the object ---- */
 
-static void objects_and_tables(void **state)
+static void objects_and_tables_are_read(void **state)
 {
 	dcp_auto_free char *text = malloc(5001);
 	struct file f;
@@ -375,7 +375,7 @@ static void objects_and_tables(void **state)
 	finish(&f);
 }
 
-static void nested_beyond_all_measure(void **state)
+static void deep_nesting_breaks_its_key_only(void **state)
 {
 	struct file f;
 
@@ -464,7 +464,7 @@ static void parts_are_joined(void **state)
 	}
 }
 
-static void parts_that_do_not_fit(void **state)
+static void misfitting_parts_are_reported(void **state)
 {
 	static const char data[16] = "0123456789abcde";
 	static const uint64_t two[] = { 2, 2 };
@@ -528,17 +528,17 @@ static void parts_that_do_not_fit(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_wrap_in_every_protocol),
-		cmocka_unit_test(a_value_without_a_key),
-		cmocka_unit_test(two_bytes_without_sign),
-		cmocka_unit_test(look_alikes),
-		cmocka_unit_test(forms_of_arrays),
-		cmocka_unit_test(every_dtype),
-		cmocka_unit_test(arrays_without_numbers),
-		cmocka_unit_test(objects_and_tables),
-		cmocka_unit_test(nested_beyond_all_measure),
+		cmocka_unit_test(every_wrap_is_read_in_every_protocol),
+		cmocka_unit_test(values_without_a_key_are_read),
+		cmocka_unit_test(u2_is_bf16_in_paddles_arrays),
+		cmocka_unit_test(look_alikes_are_objects),
+		cmocka_unit_test(every_form_of_array_is_read),
+		cmocka_unit_test(every_dtype_is_read),
+		cmocka_unit_test(arrays_without_numbers_are_reported),
+		cmocka_unit_test(objects_and_tables_are_read),
+		cmocka_unit_test(deep_nesting_breaks_its_key_only),
 		cmocka_unit_test(parts_are_joined),
-		cmocka_unit_test(parts_that_do_not_fit),
+		cmocka_unit_test(misfitting_parts_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void settings_of_wrappers_are_kept(void **state)
 }
 
 /* One scale for all of a shard: the same on all ranks, or one for each shard. */
-static void scales_of_shards(void **state)
+static void scales_of_shards_are_read(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct t_dir tree;
@@ -127,7 +127,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_shards_are_read),
 		cmocka_unit_test(settings_of_wrappers_are_kept),
-		cmocka_unit_test(scales_of_shards),
+		cmocka_unit_test(scales_of_shards_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

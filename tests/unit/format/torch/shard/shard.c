@@ -229,7 +229,7 @@ static void offsets_of_shards_are_read(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void sharded_tensors(void **state)
+static void sharded_tensors_are_read(void **state)
 {
 	static const int64_t shape[] = { 6, 10 };
 	static const int64_t boxes[] = { 4, 9, 2, 1, 0, 0, 4, 3 }, floats[] = { 2, 12 };
@@ -359,7 +359,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dtensors_are_placed),
 		cmocka_unit_test(offsets_of_shards_are_read),
-		cmocka_unit_test(sharded_tensors),
+		cmocka_unit_test(sharded_tensors_are_read),
 		cmocka_unit_test(a_stream_of_shards_is_emitted),
 		cmocka_unit_test(little_memory_is_reported),
 	};

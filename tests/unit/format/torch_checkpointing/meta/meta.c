@@ -169,7 +169,7 @@ static int read_bytes(struct dcp_titems_meta *m, const struct dcp_buf *b, struct
 }
 
 /* A dict that comes finished (opcode DICT) is not seen by the hook. */
-static void finished_dict(void **state)
+static void finished_dicts_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_titems_meta m;
@@ -191,7 +191,7 @@ static void finished_dict(void **state)
 }
 
 /* Items called like the fields of the file are items. */
-static void odd_items(void **state)
+static void items_may_be_named_like_fields(void **state)
 {
 	static const char *const items[] = { "metadata", "nested_path_to_metadata", "",
 					     "world_size" };
@@ -286,8 +286,8 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_version_of_metadata_is_read),
 		cmocka_unit_test(real_metadata_is_read),
-		cmocka_unit_test(odd_items),
-		cmocka_unit_test(finished_dict),
+		cmocka_unit_test(items_may_be_named_like_fields),
+		cmocka_unit_test(finished_dicts_are_read),
 		cmocka_unit_test(metadata_bombs_are_refused),
 		cmocka_unit_test(damaged_metadata_is_refused),
 	};

@@ -219,7 +219,7 @@ static void draw_plan(struct plan *p, uint64_t *seed)
 	}
 }
 
-static void any_mesh(void **state)
+static void random_meshes_are_joined(void **state)
 {
 	uint64_t seed = t_random_seed(20260101);
 
@@ -249,7 +249,7 @@ static const struct plan four = { .mesh = { 2, 2 },
 				  .ndim = 2,
 				  .group = { 0, 1, 2, 3 } };
 
-static void ranks_that_are_not_there(void **state)
+static void copies_stand_in_for_missing_ranks(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -296,7 +296,7 @@ static void ranks_that_are_not_there(void **state)
 	t_dir_remove(&tree);
 }
 
-static void attributes_that_are_not_there(void **state)
+static void attributes_of_one_rank_suffice(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -340,7 +340,7 @@ static void attributes_that_are_not_there(void **state)
 	t_dir_remove(&tree);
 }
 
-static void parts_that_are_unlike(void **state)
+static void unlike_parts_are_refused(void **state)
 {
 	struct plan other = four;
 	struct t_dir tree;
@@ -424,7 +424,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void wrong_attributes(void **state)
+static void wrong_attributes_are_reported(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(wrong); i++) {
@@ -454,7 +454,7 @@ static void wrong_attributes(void **state)
 	}
 }
 
-static void attributes_of_other_types(void **state)
+static void attributes_of_other_types_are_survived(void **state)
 {
 	static const char *const values[] = { "\x80\x02}(X\1\0\0\0x]u.",
 					      "\x80\x02}(X\1\0\0\0xNu.", "\x80\x02]." };
@@ -478,7 +478,7 @@ static void attributes_of_other_types(void **state)
 }
 
 /* What should not be there: objects are kept apart by rank, tensors are whole. */
-static void other_things_too(void **state)
+static void foreign_values_are_kept_apart(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct t_dir tree;
@@ -508,7 +508,7 @@ static void other_things_too(void **state)
 	t_dir_remove(&tree);
 }
 
-static void a_sink_that_fails(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	struct t_dir tree;
 	struct t_group g;
@@ -534,14 +534,14 @@ static void a_sink_that_fails(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any_mesh),
-		cmocka_unit_test(ranks_that_are_not_there),
-		cmocka_unit_test(attributes_that_are_not_there),
-		cmocka_unit_test(parts_that_are_unlike),
-		cmocka_unit_test(wrong_attributes),
-		cmocka_unit_test(attributes_of_other_types),
-		cmocka_unit_test(other_things_too),
-		cmocka_unit_test(a_sink_that_fails),
+		cmocka_unit_test(random_meshes_are_joined),
+		cmocka_unit_test(copies_stand_in_for_missing_ranks),
+		cmocka_unit_test(attributes_of_one_rank_suffice),
+		cmocka_unit_test(unlike_parts_are_refused),
+		cmocka_unit_test(wrong_attributes_are_reported),
+		cmocka_unit_test(attributes_of_other_types_are_survived),
+		cmocka_unit_test(foreign_values_are_kept_apart),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
