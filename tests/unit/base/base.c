@@ -51,7 +51,7 @@ static void arena_reset_hands_out_the_same_block(void **state)
 	dcp_arena_finish(&a);
 }
 
-static void what_a_name_ends_with(void **state)
+static void endings_of_names_are_found(void **state)
 {
 	static const struct {
 		const char *name, *end;
@@ -85,7 +85,7 @@ static void range_never_wraps(void **state)
 }
 
 /* A length whose sum with what is there wraps is no small one. */
-static void more_than_there_is(void **state)
+static void wrapping_lengths_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
@@ -99,7 +99,7 @@ static void more_than_there_is(void **state)
 }
 
 /* What lies before an element that is asked for, and was not there, is zeros. */
-static void elements_by_number(void **state)
+static void new_elements_are_zero(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	uint32_t *at;
@@ -132,7 +132,7 @@ static void array_has_room_for_one_more(void **state)
 	free(v);
 }
 
-static void varint_round_trip(void **state)
+static void varints_are_read_back(void **state)
 {
 	static const uint64_t values[] = { 0,        1,          127,        128,       300,
 					   1u << 21, UINT32_MAX, 1ull << 62, UINT64_MAX };
@@ -213,7 +213,7 @@ static const struct {
 	{ "minus infinity", -INFINITY, "{\"$float\":\"-inf\"}" },
 };
 
-static void json_floats(void **state)
+static void json_floats_are_written(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(floats); i++) {
@@ -249,7 +249,7 @@ static const struct {
 	{ "NUL of a key", "a\xc0\x80z", 4, "\"a\\u0000z\"" },
 };
 
-static void json_strings(void **state)
+static void json_strings_are_written(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(strings); i++) {
@@ -278,7 +278,7 @@ static const struct {
 	{ "-2^64", "\0\0\0\0\0\0\0\0\xff", 9, "-18446744073709551616" },
 };
 
-static void json_bigints(void **state)
+static void json_bigints_are_written(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(bigints); i++) {
@@ -292,7 +292,7 @@ static void json_bigints(void **state)
 	}
 }
 
-static void json_nesting(void **state)
+static void json_containers_nest(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_jsonw w;
@@ -376,20 +376,20 @@ static void libraries_are_opened_by_names(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(more_than_there_is),
+		cmocka_unit_test(wrapping_lengths_are_refused),
 		cmocka_unit_test(numbers_are_digits),
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(arena_reset_hands_out_the_same_block),
-		cmocka_unit_test(what_a_name_ends_with),
+		cmocka_unit_test(endings_of_names_are_found),
 		cmocka_unit_test(range_never_wraps),
-		cmocka_unit_test(elements_by_number),
+		cmocka_unit_test(new_elements_are_zero),
 		cmocka_unit_test(array_has_room_for_one_more),
-		cmocka_unit_test(varint_round_trip),
+		cmocka_unit_test(varints_are_read_back),
 		cmocka_unit_test(err_is_printable_and_prefixed),
-		cmocka_unit_test(json_floats),
-		cmocka_unit_test(json_strings),
-		cmocka_unit_test(json_bigints),
-		cmocka_unit_test(json_nesting),
+		cmocka_unit_test(json_floats_are_written),
+		cmocka_unit_test(json_strings_are_written),
+		cmocka_unit_test(json_bigints_are_written),
+		cmocka_unit_test(json_containers_nest),
 		cmocka_unit_test(libraries_are_opened_by_names),
 	};
 

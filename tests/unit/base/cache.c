@@ -18,7 +18,7 @@ static struct thing *found(const struct dcp_table *t, uint64_t key)
 }
 
 /* One bucket, so that all are in one chain, and several. */
-static void things_are_found_by_key(void **state)
+static void links_are_found_by_key(void **state)
 {
 	struct dcp_table_link *bucket[16];
 
@@ -47,7 +47,7 @@ static void things_are_found_by_key(void **state)
 	}
 }
 
-static void things_with_one_key_are_found_from_the_last_added(void **state)
+static void the_last_link_of_a_key_comes_first(void **state)
 {
 	struct dcp_table_link *bucket[1] = { NULL };
 	struct dcp_table t = { bucket, 1 };
@@ -72,7 +72,7 @@ static struct thing *oldest(struct dcp_lru *t, size_t looks)
 	return (struct thing *)dcp_lru_oldest(t, looks, is_free);
 }
 
-static void held_things_stay(void **state)
+static void held_entries_stay(void **state)
 {
 	struct dcp_lru t = { 0 };
 	struct thing v[4] = {
@@ -102,9 +102,9 @@ static void held_things_stay(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(things_are_found_by_key),
-		cmocka_unit_test(things_with_one_key_are_found_from_the_last_added),
-		cmocka_unit_test(held_things_stay),
+		cmocka_unit_test(links_are_found_by_key),
+		cmocka_unit_test(the_last_link_of_a_key_comes_first),
+		cmocka_unit_test(held_entries_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,7 @@ static void check_one(const struct fmt *f, uint32_t bits)
 }
 
 /* Around every number of the narrow type and every middle between two of them. */
-static void rounds_to_the_nearest(void **state)
+static void casts_round_to_the_nearest(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(fmts); i++) {
@@ -129,7 +129,7 @@ static void rounds_to_the_nearest(void **state)
 	}
 }
 
-static void rounds_anything(void **state)
+static void casts_round_random_values(void **state)
 {
 	uint32_t x = 12345;
 
@@ -140,7 +140,7 @@ static void rounds_anything(void **state)
 }
 
 /* What torch 2.15's .to() gives. */
-static void as_torch_does(void **state)
+static void casts_agree_with_torch(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -179,7 +179,7 @@ static void as_torch_does(void **state)
 }
 
 /* Every value there and back, in place, off alignment, through blocks and their rest. */
-static void widened_and_narrowed_is_the_same(void **state)
+static void widening_and_narrowing_give_the_same(void **state)
 {
 	uint8_t *buf = malloc(4 * 65536 + 1), *src = malloc(2 * 65536 + 1);
 
@@ -227,10 +227,10 @@ static void doubles_round_to_floats(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rounds_to_the_nearest),
-		cmocka_unit_test(rounds_anything),
-		cmocka_unit_test(as_torch_does),
-		cmocka_unit_test(widened_and_narrowed_is_the_same),
+		cmocka_unit_test(casts_round_to_the_nearest),
+		cmocka_unit_test(casts_round_random_values),
+		cmocka_unit_test(casts_agree_with_torch),
+		cmocka_unit_test(widening_and_narrowing_give_the_same),
 		cmocka_unit_test(doubles_round_to_floats),
 	};
 

@@ -35,7 +35,7 @@ static void check(enum dcp_filehash_kind kind, size_t n, size_t step, const char
 	assert_string_equal(text, want);
 }
 
-static void digests_are_those_of_hashlib(void **state)
+static void digests_agree_with_hashlib(void **state)
 {
 	static const size_t steps[] = { 1, 63, 128, 129, 1000 };
 
@@ -62,7 +62,7 @@ static void names_are_exact(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(digests_are_those_of_hashlib),
+		cmocka_unit_test(digests_agree_with_hashlib),
 		cmocka_unit_test(names_are_exact),
 	};
 

@@ -15,7 +15,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void is_xxh3(void **state)
+static void hashes_agree_with_xxh3(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(known); i++) {
@@ -49,7 +49,7 @@ static uint32_t crc_of(const uint8_t *p, size_t n)
 	return ~crc;
 }
 
-static void crc_of_any_part(void **state)
+static void crcs_of_parts_are_joined(void **state)
 {
 	uint8_t p[400]; /* several steps of the processor's */
 
@@ -67,7 +67,7 @@ static void crc_of_any_part(void **state)
 		}
 }
 
-static void crc_is_that_of_zlib(void **state)
+static void crcs_agree_with_zlib(void **state)
 {
 	const char *text = "123456789";
 
@@ -80,10 +80,10 @@ static void crc_is_that_of_zlib(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_xxh3),
+		cmocka_unit_test(hashes_agree_with_xxh3),
 		cmocka_unit_test(fields_and_their_order_count),
-		cmocka_unit_test(crc_is_that_of_zlib),
-		cmocka_unit_test(crc_of_any_part),
+		cmocka_unit_test(crcs_agree_with_zlib),
+		cmocka_unit_test(crcs_of_parts_are_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

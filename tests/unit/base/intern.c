@@ -3,7 +3,7 @@
 
 #include "core/base/intern.h"
 
-static void same_string_same_number(void **state)
+static void equal_strings_get_one_number(void **state)
 {
 	static const struct {
 		const char *what, *s;
@@ -70,7 +70,7 @@ static void many_texts_are_interned(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_string_same_number),
+		cmocka_unit_test(equal_strings_get_one_number),
 		cmocka_unit_test(many_texts_are_interned),
 	};
 

@@ -18,7 +18,7 @@ static void hear(void *ctx, enum dcp_log_level level, const char *line)
 	snprintf(h->line, sizeof(h->line), "%s", line);
 }
 
-static void only_what_was_asked_for(void **state)
+static void lines_above_the_level_are_dropped(void **state)
 {
 	struct heard h = { 0 };
 	struct dcp_log log = { .max = DCP_LOG_WARN, .emit = hear, .ctx = &h };
@@ -35,7 +35,7 @@ static void only_what_was_asked_for(void **state)
 	assert_int_equal(h.lines, 2);
 }
 
-static void silence_without_a_listener(void **state)
+static void lines_without_a_listener_are_dropped(void **state)
 {
 	struct dcp_log deaf = { .max = DCP_LOG_DEBUG };
 
@@ -58,8 +58,8 @@ static void long_lines_are_cut(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(only_what_was_asked_for),
-		cmocka_unit_test(silence_without_a_listener),
+		cmocka_unit_test(lines_above_the_level_are_dropped),
+		cmocka_unit_test(lines_without_a_listener_are_dropped),
 		cmocka_unit_test(long_lines_are_cut),
 	};
 

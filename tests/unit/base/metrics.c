@@ -18,7 +18,7 @@ static void metrics_have_heads_and_samples(void **state)
 			    "# HELP x_wait_seconds Time.\nx_wait_seconds 1.000000001\n");
 }
 
-static void labels_escape_what_would_end_them(void **state)
+static void labels_escape_their_ends(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
@@ -31,7 +31,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(metrics_have_heads_and_samples),
-		cmocka_unit_test(labels_escape_what_would_end_them),
+		cmocka_unit_test(labels_escape_their_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

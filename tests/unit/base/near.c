@@ -22,7 +22,7 @@ static const struct {
 	{ "lengths say it", "a", "abcdefg", 2, 3 },
 };
 
-static void distance_table(void **state)
+static void distances_are_counted(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(distances); i++) {
@@ -50,7 +50,7 @@ static void long_names_are_clipped(void **state)
 	assert_int_equal(dcp_near_distance(a, b, 3), 1);
 }
 
-static void first_of_the_nearest(void **state)
+static void the_first_of_the_nearest_is_taken(void **state)
 {
 	static const char *const names[] = { "safetensor5", "pickle", "safetensors",
 					     "safetensorz" };
@@ -70,9 +70,9 @@ static void first_of_the_nearest(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(distance_table),
+		cmocka_unit_test(distances_are_counted),
 		cmocka_unit_test(long_names_are_clipped),
-		cmocka_unit_test(first_of_the_nearest),
+		cmocka_unit_test(the_first_of_the_nearest_is_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 
 #include "core/base/sort.h"
 
-static void numbers_compare(void **state)
+static void numbers_are_compared(void **state)
 {
 	const uint64_t big = UINT64_MAX;
 	const uint32_t one = 1, two = 2;
@@ -18,7 +18,7 @@ static void numbers_compare(void **state)
 	assert_int_equal(dcp_by_u32(&one, &two), -1);
 }
 
-static void structs_sort_by_what_they_begin_with(void **state)
+static void structs_sort_by_their_first_field(void **state)
 {
 	struct {
 		const char *name;
@@ -38,7 +38,7 @@ static void structs_sort_by_what_they_begin_with(void **state)
 /*
  * qsort() and bsearch() must not be given NULL, not even for no elements: a sanitizer would say so.
  */
-static void no_elements(void **state)
+static void empty_arrays_are_sorted(void **state)
 {
 	uint32_t *none = NULL;
 
@@ -47,7 +47,7 @@ static void no_elements(void **state)
 	assert_null(DCP_FIND(&(uint32_t){ 0 }, none, 0, dcp_by_u32));
 }
 
-static void bisect_table(void **state)
+static void bisecting_finds_the_border(void **state)
 {
 	static const uint32_t v[] = { 1, 3, 3, 5 };
 	static const struct {
@@ -75,10 +75,10 @@ static void bisect_table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numbers_compare),
-		cmocka_unit_test(structs_sort_by_what_they_begin_with),
-		cmocka_unit_test(no_elements),
-		cmocka_unit_test(bisect_table),
+		cmocka_unit_test(numbers_are_compared),
+		cmocka_unit_test(structs_sort_by_their_first_field),
+		cmocka_unit_test(empty_arrays_are_sorted),
+		cmocka_unit_test(bisecting_finds_the_border),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

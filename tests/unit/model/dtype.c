@@ -172,7 +172,7 @@ static const struct {
 	{ "e8m0 greatest, 2^127", DCP_DTYPE_F8_E8M0, 0xfe, 0x7f000000 },
 };
 
-static void fixed_points(void **state)
+static void known_values_widen(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(points); i++) {
@@ -304,7 +304,7 @@ static void negating_flips_signs(void **state)
 }
 
 /* Each result is rounded to the type, as a sum of tensors is. */
-static void adding_rounds_as_torch(void **state)
+static void adding_rounds_as_torch_does(void **state)
 {
 	double d[] = { 1, 0x1p53 }, dmore[] = { 2, 1 };
 	float f[] = { 0.1f, 0x1p24f }, fmore[] = { 0.2f, 1 };
@@ -340,7 +340,7 @@ static void adding_rounds_as_torch(void **state)
 }
 
 /* By way of float32, through more than one of the parts it goes by. */
-static void casting_rounds_as_torch(void **state)
+static void casting_rounds_as_torch_does(void **state)
 {
 	enum { N = 3000 };
 	uint16_t f16[N], brain[N], want[N];
@@ -378,13 +378,13 @@ T_TESTS()
 		cmocka_unit_test(complex_half_blocks_agree_with_singles),
 		cmocka_unit_test(every_scale_byte_widens),
 		cmocka_unit_test(every_nibble_pair_widens),
-		cmocka_unit_test(fixed_points),
+		cmocka_unit_test(known_values_widen),
 		cmocka_unit_test(native_types_are_copied),
 		cmocka_unit_test(swap_reverses_each_unit),
 		cmocka_unit_test(names_find_their_type),
 		cmocka_unit_test(negating_flips_signs),
-		cmocka_unit_test(adding_rounds_as_torch),
-		cmocka_unit_test(casting_rounds_as_torch),
+		cmocka_unit_test(adding_rounds_as_torch_does),
+		cmocka_unit_test(casting_rounds_as_torch_does),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

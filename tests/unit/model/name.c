@@ -43,7 +43,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void escapes_and_back(void **state)
+static void escaped_names_are_undone(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(reversible); i++) {
@@ -107,7 +107,7 @@ static void long_keys_are_cut_between_characters(void **state)
 	}
 }
 
-static void the_limit_itself(void **state)
+static void names_up_to_the_limit_stay(void **state)
 {
 	static const struct {
 		const char *key, *head;
@@ -177,10 +177,10 @@ static void words_select_keys(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(escapes_and_back),
+		cmocka_unit_test(escaped_names_are_undone),
 		cmocka_unit_test(names_of_others_are_keys),
 		cmocka_unit_test(long_keys_are_cut_between_characters),
-		cmocka_unit_test(the_limit_itself),
+		cmocka_unit_test(names_up_to_the_limit_stay),
 		cmocka_unit_test(words_select_keys),
 		cmocka_unit_test(versions_sort_by_number),
 	};

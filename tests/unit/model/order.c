@@ -115,7 +115,7 @@ static int sign(int v)
 }
 
 /* Every pair of a scheme, both ways round. */
-static void as_a_person_would(void **state)
+static void names_sort_by_their_scheme(void **state)
 {
 	(void)state;
 	for (size_t s = 0; s < DCP_LEN(schemes); s++) {
@@ -141,7 +141,7 @@ static void times_decide_without_numbers_only(void **state)
 }
 
 /* Whatever the names are: of three, the order is one. */
-static void is_an_order(void **state)
+static void the_order_is_transitive(void **state)
 {
 	const char *all[DCP_LEN(schemes) * MOST];
 	size_t n = 0;
@@ -164,7 +164,7 @@ static void is_an_order(void **state)
 		}
 }
 
-static void some_say_that_they_are_not_done(void **state)
+static void unfinished_names_are_known(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(unfinished); i++) {
@@ -174,7 +174,7 @@ static void some_say_that_they_are_not_done(void **state)
 	}
 }
 
-static void some_are_called_as_numbered_saves(void **state)
+static void names_of_numbered_saves_are_known(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(numbered); i++) {
@@ -190,11 +190,11 @@ static void some_are_called_as_numbered_saves(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_a_person_would),
+		cmocka_unit_test(names_sort_by_their_scheme),
 		cmocka_unit_test(times_decide_without_numbers_only),
-		cmocka_unit_test(is_an_order),
-		cmocka_unit_test(some_say_that_they_are_not_done),
-		cmocka_unit_test(some_are_called_as_numbered_saves),
+		cmocka_unit_test(the_order_is_transitive),
+		cmocka_unit_test(unfinished_names_are_known),
+		cmocka_unit_test(names_of_numbered_saves_are_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,7 +191,7 @@ static void blocks_are_left_out(void **state)
 	}
 }
 
-static void every_cut_is_seen(void **state)
+static void every_cut_is_refused(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 60; round++) {
@@ -256,7 +256,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void malformed_table(void **state)
+static void malformed_blobs_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(bad); i++) {
@@ -272,7 +272,7 @@ static void malformed_table(void **state)
 	}
 }
 
-static void memory_ends(void **state)
+static void little_memory_is_reported(void **state)
 {
 	dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
 	struct dcp_piece pieces[4], *got;
@@ -305,9 +305,9 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_pieces_come_back),
 		cmocka_unit_test(blocks_are_left_out),
-		cmocka_unit_test(every_cut_is_seen),
-		cmocka_unit_test(malformed_table),
-		cmocka_unit_test(memory_ends),
+		cmocka_unit_test(every_cut_is_refused),
+		cmocka_unit_test(malformed_blobs_are_refused),
+		cmocka_unit_test(little_memory_is_reported),
 	};
 	return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static struct dcp_rights some_rights(void)
 	return dcp_rights_of_mode(draw(USERS - 1), draw(GROUPS), draw(01000), DCP_NEED_READ);
 }
 
-static void nobody_gets_more(void **state)
+static void random_rights_never_grow(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 20000; round++) {
@@ -47,7 +47,7 @@ static void nobody_gets_more(void **state)
 	}
 }
 
-static void nobody_gets_more_under_another_name(void **state)
+static void renamed_owners_never_get_more(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 20000; round++) {
@@ -60,7 +60,7 @@ static void nobody_gets_more_under_another_name(void **state)
 	}
 }
 
-static void two_files(void **state)
+static void rights_of_two_files_meet(void **state)
 {
 	static const struct {
 		const char *what;
@@ -282,9 +282,9 @@ static void nfs4_lists_are_compared_with_the_mode(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_gets_more),
-		cmocka_unit_test(nobody_gets_more_under_another_name),
-		cmocka_unit_test(two_files),
+		cmocka_unit_test(random_rights_never_grow),
+		cmocka_unit_test(renamed_owners_never_get_more),
+		cmocka_unit_test(rights_of_two_files_meet),
 		cmocka_unit_test(modes_give_rights),
 		cmocka_unit_test(no_list_gives_more),
 		cmocka_unit_test(access_lists_give_rights),

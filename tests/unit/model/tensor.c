@@ -29,7 +29,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void volume_and_bytes(void **state)
+static void volumes_and_bytes_are_counted(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -49,7 +49,7 @@ static void volume_and_bytes(void **state)
 }
 
 /* Bytes of an array are counted as if lengths of 0 were 1, and are at most 2^63 - 1. */
-static void bytes_of_arrays(void **state)
+static void bytes_of_arrays_are_bounded(void **state)
 {
 	static const struct {
 		const char *what;
@@ -78,7 +78,7 @@ static void bytes_of_arrays(void **state)
 	}
 }
 
-static void dims_and_boxes(void **state)
+static void dims_and_boxes_are_printed(void **state)
 {
 	static const uint64_t lo[] = { 0, 2 }, len[] = { 4, 6 };
 	static const uint64_t many[DCP_MAX_NDIM] = { 16, 8, UINT64_MAX };
@@ -152,7 +152,7 @@ static int take_object(void *ctx, const struct dcp_object *o)
 }
 
 /* Without a key the path is it; what is broken has no pieces, what is partly so keeps them. */
-static void keys_and_errors(void **state)
+static void emitted_items_get_key_and_error(void **state)
 {
 	static const char *const path[] = { "model", "0.w" };
 	struct dcp_tensor want = { .key = "model.0.w", .npieces = 2, .ncopies = 1 };
@@ -177,11 +177,11 @@ static void keys_and_errors(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(volume_and_bytes),
-		cmocka_unit_test(bytes_of_arrays),
-		cmocka_unit_test(dims_and_boxes),
+		cmocka_unit_test(volumes_and_bytes_are_counted),
+		cmocka_unit_test(bytes_of_arrays_are_bounded),
+		cmocka_unit_test(dims_and_boxes_are_printed),
 		cmocka_unit_test(a_sink_in_front_takes_its_part),
-		cmocka_unit_test(keys_and_errors),
+		cmocka_unit_test(emitted_items_get_key_and_error),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
 }

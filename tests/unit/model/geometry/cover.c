@@ -115,7 +115,7 @@ static void check_element(const struct made *m, const struct dcp_piece *out, siz
 	}
 }
 
-static void every_element_once(void **state)
+static void elements_are_covered_once(void **state)
 {
 	struct dcp_arena arena;
 
@@ -218,7 +218,7 @@ static void covering_is_bounded(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_element_once),
+		cmocka_unit_test(elements_are_covered_once),
 		cmocka_unit_test(little_is_cut),
 		cmocka_unit_test(covering_is_bounded),
 	};

@@ -76,7 +76,7 @@ static void an_empty_box_has_no_spans(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void a_flat_cut_is_one_dimension_with_its_padding(void **state)
+static void a_flat_cut_has_one_dimension(void **state)
 {
 	const uint64_t shape[] = { 3, 5 };
 	uint64_t got[DCP_MAX_NDIM], n;
@@ -179,7 +179,7 @@ T_TESTS()
 		cmocka_unit_test(a_box_is_not_whole),
 		cmocka_unit_test(zeros_behind_the_spans_are_padding),
 		cmocka_unit_test(an_empty_box_has_no_spans),
-		cmocka_unit_test(a_flat_cut_is_one_dimension_with_its_padding),
+		cmocka_unit_test(a_flat_cut_has_one_dimension),
 		cmocka_unit_test(volume_overflow_is_reported),
 		cmocka_unit_test(invalid_cuts_are_rejected),
 		cmocka_unit_test(a_copy_owns_its_spans),

@@ -175,7 +175,7 @@ static void cuts_become_strided_runs(void **state)
 	dcp_arena_finish(&m.arena);
 }
 
-static void other_strides(void **state)
+static void transposed_matrices_become_strided_runs(void **state)
 {
 	struct matrix m;
 
@@ -193,7 +193,7 @@ static void other_strides(void **state)
 }
 
 /* Six dimensions stored the other way round: nothing merges, and four fit. */
-static void too_many_dimensions(void **state)
+static void too_many_dimensions_become_more_runs(void **state)
 {
 	const uint64_t shape[6] = { 2, 3, 2, 2, 2, 2 }, lo[6] = { 0 },
 		       stride[6] = { 1, 2, 6, 12, 24, 48 };
@@ -230,7 +230,7 @@ static int refuse_meet(void *ctx, const struct dcp_meet *m)
 	return -ECANCELED;
 }
 
-static void who_is_told_may_end_it(void **state)
+static void the_callback_may_stop_it(void **state)
 {
 	struct matrix m;
 	int calls = 0;
@@ -298,7 +298,7 @@ static void random_descriptor(struct dcp_strided *s, uint64_t unit, uint64_t *se
 	}
 }
 
-static void parts_are_the_whole(void **state)
+static void clipped_parts_make_the_whole(void **state)
 {
 	uint64_t *seed = &(uint64_t){ 7 };
 
@@ -331,10 +331,10 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(grids_become_strided_runs),
 		cmocka_unit_test(cuts_become_strided_runs),
-		cmocka_unit_test(other_strides),
-		cmocka_unit_test(too_many_dimensions),
-		cmocka_unit_test(who_is_told_may_end_it),
-		cmocka_unit_test(parts_are_the_whole),
+		cmocka_unit_test(transposed_matrices_become_strided_runs),
+		cmocka_unit_test(too_many_dimensions_become_more_runs),
+		cmocka_unit_test(the_callback_may_stop_it),
+		cmocka_unit_test(clipped_parts_make_the_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

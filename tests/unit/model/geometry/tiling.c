@@ -125,7 +125,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void tiling_table(void **state)
+static void tilings_are_recognised(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(tilings); i++) {
@@ -179,7 +179,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void tilings_of_parts(void **state)
+static void parts_of_tilings_are_recognised(void **state)
 {
 	const uint64_t shape[2] = { 4, 6 };
 
@@ -240,8 +240,8 @@ static void irregular_tiling_is_refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tiling_table),
-		cmocka_unit_test(tilings_of_parts),
+		cmocka_unit_test(tilings_are_recognised),
+		cmocka_unit_test(parts_of_tilings_are_recognised),
 		cmocka_unit_test(irregular_tiling_is_refused),
 		cmocka_unit_test(random_plans_agree),
 		cmocka_unit_test(packed_pieces_come_back),

@@ -79,14 +79,14 @@ static void by_chance(uint64_t seed)
 	}
 }
 
-static void shared_bytes(void **state)
+static void random_bytes_are_shared(void **state)
 {
 	(void)state;
 	by_chance(0x6a6f62);
 }
 
 /* Layouts at random, some of which cannot be had; every third with ranks that hold it all. */
-static void any_layout(void **state)
+static void random_layouts_are_dealt(void **state)
 {
 	struct t_choice c = { .seed = 0x72756c65 };
 
@@ -107,7 +107,7 @@ static void any_layout(void **state)
 }
 
 /* All layouts into all, by what their ranks hold. */
-static void from_layouts(void **state)
+static void any_layout_is_resharded(void **state)
 {
 	struct t_choice c = { .seed = 0x66726f6d };
 
@@ -422,7 +422,7 @@ static void bad_jobs_are_refused(void **state)
 }
 
 /* With any limit a job is refused or right, and it gets there. */
-static void little_memory(void **state)
+static void little_memory_is_reported(void **state)
 {
 	struct dcp_layout *l = t_layout("mesh a=2 b=3\n* only(a=0) shard(0, optional)@a\n");
 	struct t_choice c = { .seed = 7 };
@@ -458,7 +458,7 @@ static void little_memory(void **state)
 	dcp_layout_free(l);
 }
 
-static void nothing_at_all(void **state)
+static void empty_jobs_have_nothing_to_do(void **state)
 {
 	uint64_t rows[4], from[2];
 	struct dcp_job_sum sum;
@@ -476,7 +476,7 @@ static void nothing_at_all(void **state)
 	close_small(&x);
 }
 
-static void as_json(void **state)
+static void jobs_are_written_as_json(void **state)
 {
 	static const struct stored v[] = { { 0, 0, 0, 60, 0 }, { 1, 1, 0, 40, 10 } };
 	static const char want[] =
@@ -509,15 +509,15 @@ static void as_json(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shared_bytes),
-		cmocka_unit_test(from_layouts),
-		cmocka_unit_test(any_layout),
+		cmocka_unit_test(random_bytes_are_shared),
+		cmocka_unit_test(any_layout_is_resharded),
+		cmocka_unit_test(random_layouts_are_dealt),
 		cmocka_unit_test(reads_and_sends_are_dealt),
 		cmocka_unit_test(holders_take_turns),
 		cmocka_unit_test(bad_jobs_are_refused),
-		cmocka_unit_test(little_memory),
-		cmocka_unit_test(nothing_at_all),
-		cmocka_unit_test(as_json),
+		cmocka_unit_test(little_memory_is_reported),
+		cmocka_unit_test(empty_jobs_have_nothing_to_do),
+		cmocka_unit_test(jobs_are_written_as_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

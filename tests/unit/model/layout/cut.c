@@ -396,7 +396,7 @@ static int cut_row(const char *rule, const char *shape_text, uint32_t rank, stru
 	return rc;
 }
 
-static void cut_table(void **state)
+static void rules_cut_tensors(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -431,7 +431,7 @@ static void bad_cuts_are_refused(void **state)
 	}
 }
 
-static void memory_that_runs_out_is_told(void **state)
+static void lack_of_memory_is_reported(void **state)
 {
 	struct dcp_layout *l = t_layout("mesh a=2 b=4\n* strided(0,8)@a shard(0)@b");
 	const uint64_t shape[] = { 1000, 2 };
@@ -454,7 +454,7 @@ static void memory_that_runs_out_is_told(void **state)
 
 /* Keys whose numbers settle alike are held by the same ranks, others are not; the dimensions
  * that a rule looks at are all that decides who holds it. */
-static void rules_settle(void **state)
+static void settled_rules_hold_alike(void **state)
 {
 	static const char *const rules[] = {
 		"stage(14)@a shard(0)@c",
@@ -504,10 +504,10 @@ T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_layouts_deal_out_every_element_once),
-		cmocka_unit_test(cut_table),
+		cmocka_unit_test(rules_cut_tensors),
 		cmocka_unit_test(bad_cuts_are_refused),
-		cmocka_unit_test(rules_settle),
-		cmocka_unit_test(memory_that_runs_out_is_told),
+		cmocka_unit_test(settled_rules_hold_alike),
+		cmocka_unit_test(lack_of_memory_is_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,7 +105,7 @@ static void neighbours_among_long_integers_are_apart(void **state)
 	assert_true(d.max_abs == 3 && d.sum_abs == 3 && d.far == 1 && d.ulps[2] == 1);
 }
 
-static void parts_are_joined_as_one(void **state)
+static void differences_of_parts_are_joined(void **state)
 {
 	static int64_t a[N], b[N];
 	struct dcp_difference all, part, sum;
@@ -143,7 +143,7 @@ T_TESTS()
 		cmocka_unit_test(unknown_types_are_compared_by_bits),
 		cmocka_unit_test(two_types_are_compared_as_numbers),
 		cmocka_unit_test(neighbours_among_long_integers_are_apart),
-		cmocka_unit_test(parts_are_joined_as_one),
+		cmocka_unit_test(differences_of_parts_are_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

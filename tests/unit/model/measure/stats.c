@@ -20,7 +20,7 @@ static void measure(struct dcp_stats *s, enum dcp_dtype t, const void *p, size_t
 	dcp_stats_add(s, NULL, t, 0, p, n);
 }
 
-static void parts_are_joined_as_one(void **state)
+static void statistics_of_parts_are_joined(void **state)
 {
 	static float x[N];
 	struct dcp_stats all, part, sum;
@@ -107,7 +107,7 @@ static void small_deviations_are_kept(void **state)
 }
 
 /* Sums of doubles that are close to the greatest are more than any double; their mean is not. */
-static void mean_of_the_greatest_doubles_is_a_number(void **state)
+static void means_of_greatest_doubles_are_finite(void **state)
 {
 	static double x[N], low[N];
 	struct dcp_stats s, t;
@@ -127,7 +127,7 @@ static void mean_of_the_greatest_doubles_is_a_number(void **state)
 }
 
 /* Numbers of either sign, and of both, in each width: least of bits is not least of numbers. */
-static void ends_are_found_whatever_the_signs(void **state)
+static void ends_are_found_for_any_sign(void **state)
 {
 	const uint16_t both[] = { 0xc000, 0x3f80, 0xbf80, 0x0000 }; /* -2, 1, -1, 0 */
 	const uint16_t negative[] = { 0x8001, 0xc000, 0xbf80 };
@@ -170,7 +170,7 @@ static void constants_are_of_equal_bits(void **state)
 	assert_int_equal(s.finite, 0);
 }
 
-static void two_values_are_in_a_byte_of_f4(void **state)
+static void bytes_of_f4_have_two_values(void **state)
 {
 	static const uint8_t x[] = { 0x72, 0xf0 }; /* 1, 6; 0, -6 */
 	struct dcp_stats s;
@@ -202,13 +202,13 @@ static void numbers_fall_between_powers_of_two(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parts_are_joined_as_one),
+		cmocka_unit_test(statistics_of_parts_are_joined),
 		cmocka_unit_test(fields_are_named_in_their_order),
 		cmocka_unit_test(small_deviations_are_kept),
-		cmocka_unit_test(mean_of_the_greatest_doubles_is_a_number),
-		cmocka_unit_test(ends_are_found_whatever_the_signs),
+		cmocka_unit_test(means_of_greatest_doubles_are_finite),
+		cmocka_unit_test(ends_are_found_for_any_sign),
 		cmocka_unit_test(constants_are_of_equal_bits),
-		cmocka_unit_test(two_values_are_in_a_byte_of_f4),
+		cmocka_unit_test(bytes_of_f4_have_two_values),
 		cmocka_unit_test(numbers_fall_between_powers_of_two),
 	};
 

@@ -186,7 +186,7 @@ static void random_shape(struct truth *t, struct t_choice *c)
 	}
 }
 
-static void by_chance(void **state)
+static void random_spreads_agree(void **state)
 {
 	struct t_choice c = { .seed = 0x737072656164 };
 	static struct truth t;
@@ -255,7 +255,7 @@ static void bad_spreads_are_refused(void **state)
 	}
 }
 
-static void little_memory(void **state)
+static void little_memory_is_reported(void **state)
 {
 	struct dcp_layout *l = t_layout("mesh a=4 b=2\n* shard(0)@a flat@b\n");
 	struct dcp_layout_rule rule;
@@ -280,9 +280,9 @@ static void little_memory(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(by_chance),
+		cmocka_unit_test(random_spreads_agree),
 		cmocka_unit_test(bad_spreads_are_refused),
-		cmocka_unit_test(little_memory),
+		cmocka_unit_test(little_memory_is_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
