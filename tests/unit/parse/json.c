@@ -124,7 +124,7 @@ static void values_have_a_limit(void **state)
 	t_assert_says(&err, "more than 4000000 values");
 }
 
-static void values_answer(void **state)
+static void values_answer_questions(void **state)
 {
 	static const char text[] =
 		"{\"z\": [1, -1, 1.0, \"s\", true, null, 9223372036854775807],"
@@ -228,7 +228,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void walks_tell_members(void **state)
+static void walks_visit_members(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(walks); i++) {
@@ -250,7 +250,7 @@ static void walks_tell_members(void **state)
 	}
 }
 
-static void space_between_tokens(void **state)
+static void space_between_tokens_is_removed(void **state)
 {
 	char text[] = " { \"a \\\" b\" :\n[ 1,\t\"\\\\\" , 2 ] } ";
 	size_t n = dcp_json_squeeze(text, strlen(text));
@@ -263,15 +263,15 @@ static void space_between_tokens(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(space_between_tokens),
+		cmocka_unit_test(space_between_tokens_is_removed),
 		cmocka_unit_test(bad_text_is_refused),
 		cmocka_unit_test(nesting_has_a_limit),
 		cmocka_unit_test(brackets_in_strings_do_not_nest),
 		cmocka_unit_test(values_have_a_limit),
-		cmocka_unit_test(values_answer),
+		cmocka_unit_test(values_answer_questions),
 		cmocka_unit_test(wrong_questions_get_nothing),
 		cmocka_unit_test(scalars_may_be_roots),
-		cmocka_unit_test(walks_tell_members),
+		cmocka_unit_test(walks_visit_members),
 	};
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

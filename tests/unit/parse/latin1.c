@@ -21,7 +21,7 @@ static int decode(const char *text, size_t n, uint64_t want, char *out, size_t s
 	return rc;
 }
 
-static void every_byte(void **state)
+static void every_byte_is_decoded(void **state)
 {
 	char text[512], out[512];
 	size_t n = 0;
@@ -40,7 +40,7 @@ static void every_byte(void **state)
 }
 
 /* Characters of two bytes lie across the end of every chunk that is read at once. */
-static void across_chunks(void **state)
+static void characters_across_chunks_are_decoded(void **state)
 {
 	enum { WANT = 100001 };
 	char *text = malloc(2 * WANT), *out = malloc(WANT);
@@ -91,8 +91,8 @@ static void other_characters_are_refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_byte),
-		cmocka_unit_test(across_chunks),
+		cmocka_unit_test(every_byte_is_decoded),
+		cmocka_unit_test(characters_across_chunks_are_decoded),
 		cmocka_unit_test(other_characters_are_refused),
 	};
 

@@ -85,7 +85,7 @@ static const char *file_of(const uint64_t of[2])
 	return t_dir_path(&dir, name);
 }
 
-static void parts_that_meet_are_one(void **state)
+static void meeting_parts_become_one(void **state)
 {
 	struct dcp_disk d;
 	struct stat st;
@@ -115,7 +115,7 @@ static void parts_that_meet_are_one(void **state)
 }
 
 /* As requests that are under way together leave them, in any order. */
-static void parts_apart_are_kept_until_they_meet(void **state)
+static void parts_apart_are_kept(void **state)
 {
 	struct dcp_disk d;
 
@@ -194,7 +194,7 @@ static void damage_is_not_read(void **state)
 	assert_int_equal(count_again(0), 0);
 }
 
-static void contents_are_told_apart(void **state)
+static void contents_are_kept_apart(void **state)
 {
 	static const uint64_t other[2] = { 0x1234, 0x5679 };
 	struct dcp_disk d;
@@ -299,11 +299,10 @@ static void nothing_is_kept_unless_asked(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(parts_that_meet_are_one, begin, end),
-		cmocka_unit_test_setup_teardown(parts_apart_are_kept_until_they_meet, begin,
-						end),
+		cmocka_unit_test_setup_teardown(meeting_parts_become_one, begin, end),
+		cmocka_unit_test_setup_teardown(parts_apart_are_kept, begin, end),
 		cmocka_unit_test_setup_teardown(damage_is_not_read, begin, end),
-		cmocka_unit_test_setup_teardown(contents_are_told_apart, begin, end),
+		cmocka_unit_test_setup_teardown(contents_are_kept_apart, begin, end),
 		cmocka_unit_test_setup_teardown(least_recently_used_go, begin, end),
 		cmocka_unit_test_setup_teardown(processes_write_side_by_side, begin, end),
 		cmocka_unit_test_setup_teardown(nothing_is_kept_unless_asked, begin, end),

@@ -195,7 +195,7 @@ static const struct {
 	{ "a file", "file:///etc/passwd", "rotocol", -EIO },
 };
 
-static void addresses_that_are_not_connected_to(void **state)
+static void unusable_addresses_are_refused(void **state)
 {
 	const char *why;
 
@@ -230,7 +230,7 @@ T_TESTS()
 		cmocka_unit_test(pages_of_web_servers_are_read),
 		cmocka_unit_test(xml_is_read_and_bombs_are_refused),
 		cmocka_unit_test(credentials_come_from_the_environment),
-		cmocka_unit_test(addresses_that_are_not_connected_to),
+		cmocka_unit_test(unusable_addresses_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

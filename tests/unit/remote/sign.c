@@ -61,7 +61,7 @@ static void published_vectors_agree(void **state)
 	}
 }
 
-static void header_names_what_is_signed(void **state)
+static void the_header_names_signed_fields(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 
@@ -79,7 +79,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(published_vectors_agree),
-		cmocka_unit_test(header_names_what_is_signed),
+		cmocka_unit_test(the_header_names_signed_fields),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

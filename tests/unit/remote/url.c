@@ -79,7 +79,7 @@ static void names_of_servers_are_checked(void **state)
 	assert_false(dcp_url_safe_name(longest, 256));
 }
 
-static void signed_urls_say_until_when_they_can_be_used(void **state)
+static void ends_of_signed_urls_are_read(void **state)
 {
 	static const struct {
 		const char *url;
@@ -148,7 +148,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(urls_are_split),
 		cmocka_unit_test(names_of_servers_are_checked),
-		cmocka_unit_test(signed_urls_say_until_when_they_can_be_used),
+		cmocka_unit_test(ends_of_signed_urls_are_read),
 		cmocka_unit_test(encoding_is_undone),
 		cmocka_unit_test(bad_escapes_are_refused),
 		cmocka_unit_test(loopback_is_known),

@@ -47,7 +47,7 @@ static int decode(const struct dcp_buf *b, enum dcp_codec codec, uint64_t limit,
 	return 0;
 }
 
-static void every_codec(void **state)
+static void every_codec_is_decoded(void **state)
 {
 	static const size_t sizes[] = { 0, 1, 100, 65536, 1 << 20 };
 
@@ -81,7 +81,7 @@ static void every_codec(void **state)
 		}
 }
 
-static void cuts_and_flips(void **state)
+static void cut_and_flipped_streams_are_refused(void **state)
 {
 	enum { N = 600 };
 	dcp_auto_free char *want = content(N);
@@ -127,7 +127,7 @@ static void cuts_and_flips(void **state)
 	}
 }
 
-static void bytes_behind_gzip(void **state)
+static void members_behind_gzip_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_err err = { 0 };
@@ -141,7 +141,7 @@ static void bytes_behind_gzip(void **state)
 	t_assert_says(&err, "its end says 4 (of several members in a row only one is read)");
 }
 
-static void other_files(void **state)
+static void other_files_have_no_codec(void **state)
 {
 	static const char *const texts[] = { "", "P", "PK\3\4 and more", "\x80\x02}q\0.",
 					     "BZ" };
@@ -183,10 +183,10 @@ static void decoding_reports_progress(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_codec),
-		cmocka_unit_test(cuts_and_flips),
-		cmocka_unit_test(bytes_behind_gzip),
-		cmocka_unit_test(other_files),
+		cmocka_unit_test(every_codec_is_decoded),
+		cmocka_unit_test(cut_and_flipped_streams_are_refused),
+		cmocka_unit_test(members_behind_gzip_are_refused),
+		cmocka_unit_test(other_files_have_no_codec),
 		cmocka_unit_test(decoding_reports_progress),
 	};
 

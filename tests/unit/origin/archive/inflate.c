@@ -159,7 +159,7 @@ static void bad_streams_are_refused(void **state)
 }
 
 /* Every prefix of a stream that ends inside a frame is refused. */
-static void every_cut(void **state)
+static void every_cut_is_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	size_t n, boundary;
@@ -188,7 +188,7 @@ static void limit_is_inclusive(void **state)
 }
 
 /* "alpha alpha alpha\n" and what can happen to it: zlib's own bytes, without its frame. */
-static void bare_deflate(void **state)
+static void bare_deflate_is_inflated(void **state)
 {
 	static const char packed[] = "\x4b\xcc\x29\xc8\x48\x54\x48\x44\x90\x5c\x00";
 	static const char text[] = "alpha alpha alpha\n";
@@ -229,7 +229,7 @@ static void bare_deflate(void **state)
 	}
 }
 
-static void into_a_file(void **state)
+static void frames_are_inflated_into_files(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	char path[] = "/tmp/dcpfs-inflate-XXXXXX", got[16] = { 0 };
@@ -254,7 +254,7 @@ static void into_a_file(void **state)
 	t_assert_says(&err, "writing decoded bytes");
 }
 
-static void a_source_that_fails(void **state)
+static void failing_reads_are_passed_on(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT, out = DCP_BUF_INIT;
 	struct dcp_source mem;
@@ -277,11 +277,11 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_frame_is_inflated),
 		cmocka_unit_test(bad_streams_are_refused),
-		cmocka_unit_test(every_cut),
+		cmocka_unit_test(every_cut_is_refused),
 		cmocka_unit_test(limit_is_inclusive),
-		cmocka_unit_test(bare_deflate),
-		cmocka_unit_test(into_a_file),
-		cmocka_unit_test(a_source_that_fails),
+		cmocka_unit_test(bare_deflate_is_inflated),
+		cmocka_unit_test(frames_are_inflated_into_files),
+		cmocka_unit_test(failing_reads_are_passed_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,7 @@ static void other_members_are_left_out(void **state)
 }
 
 /* What stands in front of a header is for that one alone, whatever it is the header of. */
-static void said_of_one_member(void **state)
+static void extra_headers_hold_for_one_member(void **state)
 {
 	static const char types[] = { '1', '2', '5', '6' };
 	static const char *const names[] = { "a", "b", "c", "d", "e" };
@@ -169,7 +169,7 @@ static void said_of_one_member(void **state)
 	}
 }
 
-static void prefix_field(void **state)
+static void prefixes_are_part_of_names(void **state)
 {
 	struct t_tar t = { 0 };
 	struct listing l;
@@ -263,7 +263,7 @@ static void bad_archives_are_refused(void **state)
 	}
 }
 
-static void names_said_twice(void **state)
+static void equal_names_are_refused(void **state)
 {
 	struct t_tar t = { 0 };
 	struct listing l;
@@ -279,7 +279,7 @@ static void names_said_twice(void **state)
 	dcp_buf_finish(&t.b);
 }
 
-static void pax_that_is_none(void **state)
+static void damaged_pax_records_are_refused(void **state)
 {
 	static const char *const bodies[] = {
 		"path=x\n",
@@ -341,7 +341,7 @@ static void limits_are_kept(void **state)
 }
 
 /* Whatever is cut off, nothing is listed. */
-static void every_cut(void **state)
+static void every_cut_is_refused(void **state)
 {
 	struct t_tar t = { .gnu = true };
 	struct listing l;
@@ -365,7 +365,7 @@ static void every_cut(void **state)
 	dcp_buf_finish(&t.b);
 }
 
-static void a_source_that_fails(void **state)
+static void failing_reads_are_passed_on(void **state)
 {
 	struct t_tar t = { .gnu = true };
 	struct t_source faulty;
@@ -396,14 +396,14 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_dialect_is_listed),
 		cmocka_unit_test(other_members_are_left_out),
-		cmocka_unit_test(said_of_one_member),
-		cmocka_unit_test(prefix_field),
+		cmocka_unit_test(extra_headers_hold_for_one_member),
+		cmocka_unit_test(prefixes_are_part_of_names),
 		cmocka_unit_test(bad_archives_are_refused),
-		cmocka_unit_test(names_said_twice),
-		cmocka_unit_test(pax_that_is_none),
+		cmocka_unit_test(equal_names_are_refused),
+		cmocka_unit_test(damaged_pax_records_are_refused),
 		cmocka_unit_test(limits_are_kept),
-		cmocka_unit_test(every_cut),
-		cmocka_unit_test(a_source_that_fails),
+		cmocka_unit_test(every_cut_is_refused),
+		cmocka_unit_test(failing_reads_are_passed_on),
 	};
 
 	return cmocka_run_group_tests_name("tar", tests, NULL, NULL);

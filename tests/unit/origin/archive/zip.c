@@ -63,7 +63,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void good_archives(void **state)
+static void good_archives_are_listed(void **state)
 {
 	static const uint8_t bytes[128] = { 1, 2, 3 };
 
@@ -173,7 +173,7 @@ static int huge_read(const struct dcp_source *src, uint64_t off, void *buf, size
 	return 0;
 }
 
-static void members_beyond_4_gib(void **state)
+static void members_beyond_4_gib_are_found(void **state)
 {
 	struct huge h = { .second = 64 + first_size };
 	uint64_t dir = h.second + 64 + second_size, dir_n, off = 0;
@@ -231,7 +231,7 @@ static void bad_archive(const char *name, const char *p, size_t n, int code, con
 	dcp_arena_finish(&arena);
 }
 
-static void bad_archives(void **state)
+static void bad_archives_are_refused(void **state)
 {
 	(void)state;
 	t_bad_each("tests/bad/zip", bad_archive);
@@ -289,7 +289,7 @@ static void every_cut_is_refused(void **state)
 	t_zip_free(&z);
 }
 
-static void no_changed_byte_breaks_a_promise(void **state)
+static void changed_bytes_break_no_promise(void **state)
 {
 	static const uint8_t values[] = { 0, 1, 0x7f, 0x80, 0xff };
 
@@ -371,13 +371,13 @@ static void memory_runs_out_politely(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good_archives),
+		cmocka_unit_test(good_archives_are_listed),
 		cmocka_unit_test(long_comments_are_searched),
 		cmocka_unit_test(small_archive_is_one_read),
-		cmocka_unit_test(members_beyond_4_gib),
-		cmocka_unit_test(bad_archives),
+		cmocka_unit_test(members_beyond_4_gib_are_found),
+		cmocka_unit_test(bad_archives_are_refused),
 		cmocka_unit_test(every_cut_is_refused),
-		cmocka_unit_test(no_changed_byte_breaks_a_promise),
+		cmocka_unit_test(changed_bytes_break_no_promise),
 		cmocka_unit_test(failing_reads_are_passed_on),
 		cmocka_unit_test(memory_runs_out_politely),
 	};

@@ -102,7 +102,7 @@ static void check_input(const struct dcp_dir *d, const char *name, const char *w
 	dcp_input_close(&in);
 }
 
-static void listing_and_opening(void **state)
+static void members_are_listed_and_opened(void **state)
 {
 	struct fixture *f = *state;
 	struct dcp_dir top, ds, deep;
@@ -142,7 +142,7 @@ static void listing_and_opening(void **state)
 	dcp_dir_close(&top);
 }
 
-static void places(void **state)
+static void members_have_places(void **state)
 {
 	struct fixture *f = *state;
 	struct dcp_dir top, ds;
@@ -171,7 +171,7 @@ static bool is_model(void *ctx, const struct dcp_dirent *e)
 	return strcmp(e->name, "model") == 0;
 }
 
-static void a_part_of_one(void **state)
+static void chosen_members_are_listed(void **state)
 {
 	struct fixture *f = *state;
 	struct dcp_dir top, ds, part;
@@ -186,7 +186,7 @@ static void a_part_of_one(void **state)
 	dcp_dir_close(&part);
 }
 
-static void odd_archives(void **state)
+static void odd_archives_are_opened(void **state)
 {
 	struct t_tar t = { 0 };
 	struct dcp_archive *a;
@@ -237,10 +237,10 @@ static void odd_archives(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		T(listing_and_opening),
-		T(places),
-		T(a_part_of_one),
-		cmocka_unit_test(odd_archives),
+		T(members_are_listed_and_opened),
+		T(members_have_places),
+		T(chosen_members_are_listed),
+		cmocka_unit_test(odd_archives_are_opened),
 	};
 
 	return cmocka_run_group_tests_name("dir_archive", tests, NULL, NULL);

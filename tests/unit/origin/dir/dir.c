@@ -208,7 +208,7 @@ static void a_socket_is_not_a_file(void **state)
 	t_assert_says(&err, "sock: a socket or device, not a regular file");
 }
 
-static void a_closed_file_is_said_so(void **state)
+static void unreadable_files_are_reported(void **state)
 {
 	const struct place *p = *state;
 	struct dcp_err err = { 0 };
@@ -227,7 +227,7 @@ static void a_closed_file_is_said_so(void **state)
 	t_assert_says(&err, "file: Permission denied");
 }
 
-static void names_of_255_bytes(void **state)
+static void names_of_255_bytes_are_opened(void **state)
 {
 	const struct place *p = *state;
 	char name[300], path[600];
@@ -296,7 +296,7 @@ static void a_listing_is_sorted_and_knows_links(void **state)
 	dcp_dir_close(&d);
 }
 
-static void directories_below(void **state)
+static void directories_below_are_opened(void **state)
 {
 	static const struct {
 		const char *what, *name;
@@ -335,7 +335,7 @@ static void directories_below(void **state)
 	dcp_dir_close(&d);
 }
 
-static void what_cannot_be_listed(void **state)
+static void unlistable_paths_are_reported(void **state)
 {
 	const struct place *p = *state;
 	struct dcp_err err = { 0 };
@@ -374,7 +374,7 @@ static bool begins_with_f(void *ctx, const struct dcp_dirent *e)
 	return *e->name == 'f';
 }
 
-static void some_entries_as_a_directory(void **state)
+static void chosen_entries_make_a_directory(void **state)
 {
 	const struct place *p = *state;
 	struct dcp_dir d, some;
@@ -393,7 +393,7 @@ static void some_entries_as_a_directory(void **state)
 	dcp_dir_close(&some);
 }
 
-static void an_empty_directory(void **state)
+static void empty_directories_have_no_entries(void **state)
 {
 	const struct place *p = *state;
 	struct dcp_dir d, empty;
@@ -487,7 +487,7 @@ static void put_hub(const struct place *p)
 	}
 }
 
-static void links_of_the_hub(void **state)
+static void links_of_the_hub_are_followed(void **state)
 {
 	const struct place *p = *state;
 
@@ -530,15 +530,15 @@ T_TESTS()
 		T(walks_stay_inside_and_follow_no_link),
 		T(walks_follow_no_swapped_directory),
 		T(a_socket_is_not_a_file),
-		T(a_closed_file_is_said_so),
-		T(names_of_255_bytes),
+		T(unreadable_files_are_reported),
+		T(names_of_255_bytes_are_opened),
 		T(a_listing_is_sorted_and_knows_links),
-		T(directories_below),
-		T(links_of_the_hub),
-		T(what_cannot_be_listed),
+		T(directories_below_are_opened),
+		T(links_of_the_hub_are_followed),
+		T(unlistable_paths_are_reported),
 		T(a_file_is_a_directory_of_itself),
-		T(some_entries_as_a_directory),
-		T(an_empty_directory),
+		T(chosen_entries_make_a_directory),
+		T(empty_directories_have_no_entries),
 		T(identity_changes_with_the_file),
 	};
 	return cmocka_run_group_tests_name("dir", tests, NULL, NULL);

@@ -19,7 +19,7 @@ static int open_of(const struct t_dir *d, const char *name, int flags)
 	return fd;
 }
 
-static void what_is_written_is_there(void **state)
+static void written_pages_are_cached(void **state)
 {
 	static char bytes[BYTES];
 	struct t_dir d;
@@ -82,7 +82,7 @@ static void ranges_are_copied(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_written_is_there),
+		cmocka_unit_test(written_pages_are_cached),
 		cmocka_unit_test(ranges_are_copied),
 	};
 

@@ -113,7 +113,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void glob_table(void **state)
+static void globs_match_keys(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(globs); i++) {
@@ -171,7 +171,7 @@ static void random_globs_match_as_plainly_written(void **state)
 	assert_true(hits > 1000 && hits < 19000);
 }
 
-static void print_table(void **state)
+static void layouts_are_printed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(prints); i++) {
@@ -258,7 +258,7 @@ static void the_first_rule_decides_and_explains(void **state)
 	dcp_layout_free(l);
 }
 
-static void objects_follow_who_has_the_key(void **state)
+static void objects_follow_ranks_with_their_key(void **state)
 {
 	struct dcp_layout *l =
 		t_layout("mesh pp=2 tp=2\n"
@@ -409,7 +409,7 @@ static void presets_know_their_models(void **state)
 	}
 }
 
-static void names_that_are_none(void **state)
+static void unknown_names_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(unnamed); i++) {
@@ -465,7 +465,7 @@ static int parse_many(const char *head, const char *what, size_t n, const char *
 	return rc;
 }
 
-static void limits_are_told(void **state)
+static void limits_are_kept(void **state)
 {
 	static const struct {
 		const char *head, *what;
@@ -500,7 +500,7 @@ static void limits_are_told(void **state)
 	}
 }
 
-static void a_tensor_of_too_many_dimensions(void **state)
+static void tensors_of_65_dimensions_are_refused(void **state)
 {
 	struct dcp_layout *l = named("fsdp2");
 	uint64_t shape[DCP_MAX_NDIM + 1] = { 0 };
@@ -521,19 +521,19 @@ static void a_tensor_of_too_many_dimensions(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(glob_table),
+		cmocka_unit_test(globs_match_keys),
 		cmocka_unit_test(random_globs_match_as_plainly_written),
-		cmocka_unit_test(print_table),
+		cmocka_unit_test(layouts_are_printed),
 		cmocka_unit_test(equal_layouts_have_equal_hashes),
 		cmocka_unit_test(ranks_are_row_major),
 		cmocka_unit_test(the_first_rule_decides_and_explains),
-		cmocka_unit_test(objects_follow_who_has_the_key),
+		cmocka_unit_test(objects_follow_ranks_with_their_key),
 		cmocka_unit_test(rules_move_to_another_mesh),
 		cmocka_unit_test(presets_know_their_models),
-		cmocka_unit_test(names_that_are_none),
+		cmocka_unit_test(unknown_names_are_refused),
 		cmocka_unit_test(built_in_layouts_replicate_scalars),
-		cmocka_unit_test(limits_are_told),
-		cmocka_unit_test(a_tensor_of_too_many_dimensions),
+		cmocka_unit_test(limits_are_kept),
+		cmocka_unit_test(tensors_of_65_dimensions_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

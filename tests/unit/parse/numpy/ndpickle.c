@@ -101,7 +101,7 @@ static void check_array(const struct dcp_source *src, struct dcp_pv v, json_t *w
 	check_values(src, &a, json_string_value(json_object_get(want, "hex")));
 }
 
-static void numpys_own(void **state)
+static void numpys_own_pickles_are_read(void **state)
 {
 	static const char *const tags[] = { "1.24", "2" };
 
@@ -254,7 +254,7 @@ static void bad_arrays_are_refused(void **state)
 }
 
 /* Calls of others, and names that only look alike. */
-static void no_arrays(void **state)
+static void other_calls_are_no_arrays(void **state)
 {
 	static const char *const rows[] = {
 		"N.",
@@ -299,7 +299,7 @@ static void pickles_of_python2_are_read(void **state)
 /* numpy >= 2.3 keeps the order of axes in memory: shape (2, 3, 4) made by transposing (4, 2,
  * 3).
  */
-static void axes_in_memory(void **state)
+static void orders_of_axes_are_read(void **state)
 {
 	static const char head[] = BUFFER "B\x18\0\0\0";
 	static const char tail[] = DT("i1") "(I4\nI2\nI3\ntVK\n(I1\nI2\nI0\nttR.";
@@ -325,7 +325,7 @@ static void axes_in_memory(void **state)
 }
 
 /* A numpy dtype that another package registered. */
-static void extension_dtypes(void **state)
+static void extension_dtypes_are_read(void **state)
 {
 	static const char bytes[] = ARRAY(
 		"(I2\nt", "cnumpy\ndtype\n(cml_dtypes\nbfloat16\nI00\nI01\ntR", "I00\n", FOUR);
@@ -342,9 +342,12 @@ static void extension_dtypes(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numpys_own),     cmocka_unit_test(bad_arrays_are_refused),
-		cmocka_unit_test(no_arrays),      cmocka_unit_test(pickles_of_python2_are_read),
-		cmocka_unit_test(axes_in_memory), cmocka_unit_test(extension_dtypes),
+		cmocka_unit_test(numpys_own_pickles_are_read),
+		cmocka_unit_test(bad_arrays_are_refused),
+		cmocka_unit_test(other_calls_are_no_arrays),
+		cmocka_unit_test(pickles_of_python2_are_read),
+		cmocka_unit_test(orders_of_axes_are_read),
+		cmocka_unit_test(extension_dtypes_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

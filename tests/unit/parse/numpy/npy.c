@@ -162,7 +162,7 @@ static void written_headers_are_read(void **state)
 	}
 }
 
-static void what_others_write_is_read(void **state)
+static void headers_of_other_writers_are_read(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -288,7 +288,7 @@ T_TESTS()
 		cmocka_unit_test(long_headers_are_version_two),
 		cmocka_unit_test(other_types_have_no_npy),
 		cmocka_unit_test(written_headers_are_read),
-		cmocka_unit_test(what_others_write_is_read),
+		cmocka_unit_test(headers_of_other_writers_are_read),
 		cmocka_unit_test(damaged_headers_are_refused),
 		cmocka_unit_test(other_starts_are_refused),
 	};

@@ -19,7 +19,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void every_type(void **state)
+static void every_type_is_read(void **state)
 {
 	static const char data[96];
 	const int64_t dims[] = { 2, 3 };
@@ -51,7 +51,7 @@ static void every_type(void **state)
 }
 
 /* The example of Paddle's own documentation: f4 (2, 3). */
-static void known_bytes(void **state)
+static void the_documented_example_is_read(void **state)
 {
 	static const uint8_t bytes[50] = { [16] = 6, [20] = 8, 5, 16, 2, 16, 3, [30] = 0 };
 	struct dcp_source src = dcp_source_mem(bytes, sizeof(bytes));
@@ -63,7 +63,7 @@ static void known_bytes(void **state)
 	assert_int_equal(x.nbytes, 24);
 }
 
-static void one_behind_the_other(void **state)
+static void tensors_in_a_row_are_read(void **state)
 {
 	static const char data[64];
 	const int64_t dims[] = { 0, 7 }, one[] = { 5 };
@@ -90,7 +90,7 @@ static void one_behind_the_other(void **state)
 }
 
 /* Two levels, and dimensions as one packed field. */
-static void levels_and_packed_dimensions(void **state)
+static void levels_and_packed_dimensions_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT, desc = DCP_BUF_INIT;
 	struct dcp_lodtensor x;
@@ -179,7 +179,7 @@ static void damaged_files_are_refused(void **state)
 	}
 }
 
-static void sizes_that_cannot_be(void **state)
+static void impossible_sizes_are_refused(void **state)
 {
 	const int64_t negative[] = { 2, -1 }, huge[] = { INT64_MAX, 4, 4 };
 	int64_t many[DCP_MAX_NDIM + 1];
@@ -209,7 +209,7 @@ static void sizes_that_cannot_be(void **state)
 	}
 }
 
-static void selected_rows(void **state)
+static void selected_rows_are_read(void **state)
 {
 	const int64_t dims[] = { 2, 3 };
 	struct dcp_selected_rows s;
@@ -255,14 +255,14 @@ static void selected_rows(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_type),
-		cmocka_unit_test(known_bytes),
-		cmocka_unit_test(one_behind_the_other),
-		cmocka_unit_test(levels_and_packed_dimensions),
+		cmocka_unit_test(every_type_is_read),
+		cmocka_unit_test(the_documented_example_is_read),
+		cmocka_unit_test(tensors_in_a_row_are_read),
+		cmocka_unit_test(levels_and_packed_dimensions_are_read),
 		cmocka_unit_test(cut_files_are_refused),
 		cmocka_unit_test(damaged_files_are_refused),
-		cmocka_unit_test(sizes_that_cannot_be),
-		cmocka_unit_test(selected_rows),
+		cmocka_unit_test(impossible_sizes_are_refused),
+		cmocka_unit_test(selected_rows_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,7 @@ static void cut_programs_are_refused(void **state)
 	}
 }
 
-static void names_that_cannot_be(void **state)
+static void impossible_names_are_refused(void **state)
 {
 	static char longest[65538];
 	static const char nul[] = "\x0a\x0b\x1a\x09\x0a\x03"
@@ -174,7 +174,7 @@ T_TESTS()
 		cmocka_unit_test(stored_variables_are_named),
 		cmocka_unit_test(pir_programs_are_read),
 		cmocka_unit_test(cut_programs_are_refused),
-		cmocka_unit_test(names_that_cannot_be),
+		cmocka_unit_test(impossible_names_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void fields_are_read(void **state)
 	}
 }
 
-static void messages_inside(void **state)
+static void messages_inside_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf in = DCP_BUF_INIT, out = DCP_BUF_INIT;
 	struct dcp_source src;
@@ -113,7 +113,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fields_are_read),
-		cmocka_unit_test(messages_inside),
+		cmocka_unit_test(messages_inside_are_read),
 		cmocka_unit_test(packed_fields_are_read),
 	};
 

@@ -288,7 +288,7 @@ static void cycles_live_and_die(void **state)
 
 /* ---- text ---- */
 
-static void long_text_by_reference_and_by_copy(void **state)
+static void only_long_text_is_copied(void **state)
 {
 	static const struct {
 		const char *what;
@@ -357,7 +357,7 @@ static void lines_have_a_limit(void **state)
 	}
 }
 
-static void integers_up_to_the_limit(void **state)
+static void integers_up_to_the_limit_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_pickle *p;
@@ -463,9 +463,9 @@ T_TESTS()
 		cmocka_unit_test(claimed_indices_cost_nothing),
 		cmocka_unit_test(only_fetched_entries_are_kept),
 		cmocka_unit_test(cycles_live_and_die),
-		cmocka_unit_test(long_text_by_reference_and_by_copy),
+		cmocka_unit_test(only_long_text_is_copied),
 		cmocka_unit_test(lines_have_a_limit),
-		cmocka_unit_test(integers_up_to_the_limit),
+		cmocka_unit_test(integers_up_to_the_limit_are_read),
 		cmocka_unit_test(source_may_fail_at_any_read),
 		cmocka_unit_test(source_may_change_between_reads),
 	};

@@ -157,7 +157,7 @@ static int parse(const char *bytes, size_t n, uint64_t off, size_t window,
 	return r;
 }
 
-static void every_opcode_in_any_window(void **state)
+static void every_opcode_works_in_any_window(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -180,7 +180,7 @@ static void every_opcode_in_any_window(void **state)
 }
 
 /* The stack grows at 64 values: each opcode with that many and a few less below it. */
-static void every_opcode_on_a_full_stack(void **state)
+static void every_opcode_works_on_full_stacks(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -301,8 +301,8 @@ static void text_knows_its_place(void **state)
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_opcode_in_any_window),
-		cmocka_unit_test(every_opcode_on_a_full_stack),
+		cmocka_unit_test(every_opcode_works_in_any_window),
+		cmocka_unit_test(every_opcode_works_on_full_stacks),
 		cmocka_unit_test(every_cut_is_noticed),
 		cmocka_unit_test(no_opcode_is_forgotten),
 		cmocka_unit_test(text_knows_its_place),

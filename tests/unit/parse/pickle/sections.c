@@ -118,7 +118,7 @@ static void check(struct dcp_buf *b, const char *want)
 	dcp_buf_finish(b);
 }
 
-static void pairs_of_sections(void **state)
+static void pairs_of_sections_are_seen(void **state)
 {
 	struct dcp_buf b = DCP_BUF_INIT;
 
@@ -222,7 +222,7 @@ static void facts_of_sections_are_read(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pairs_of_sections),
+		cmocka_unit_test(pairs_of_sections_are_seen),
 		cmocka_unit_test(bad_sections_are_refused),
 		cmocka_unit_test(facts_of_sections_are_read),
 	};

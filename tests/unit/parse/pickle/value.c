@@ -136,7 +136,7 @@ static int take(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_p
 	return 1;
 }
 
-static void what_a_hook_takes_is_freed(void **state)
+static void pairs_taken_by_hooks_are_freed(void **state)
 {
 	enum { PAIRS = 50000 };
 	static const char pair[] = U("k") "cm\nC\n)\x81}(" U("a") U("b") U("c") "]ub";
@@ -163,7 +163,7 @@ static void what_a_hook_takes_is_freed(void **state)
 
 /* ---- accessors ---- */
 
-static void names_old_and_new(void **state)
+static void old_and_new_names_are_the_same(void **state)
 {
 	static const struct {
 		const char *what, *stored, *asked;
@@ -281,7 +281,7 @@ static void fields_are_found(void **state)
 	}
 }
 
-static void elements_and_dimensions(void **state)
+static void elements_and_dimensions_are_read(void **state)
 {
 	struct dcp_pickle *p = must_parse(B("(K\x04K\x02t."));
 	struct dcp_pv v = dcp_pickle_root(p);
@@ -363,11 +363,11 @@ T_TESTS()
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hook_sees_where),
 		cmocka_unit_test(hook_may_stop),
-		cmocka_unit_test(what_a_hook_takes_is_freed),
-		cmocka_unit_test(names_old_and_new),
+		cmocka_unit_test(pairs_taken_by_hooks_are_freed),
+		cmocka_unit_test(old_and_new_names_are_the_same),
 		cmocka_unit_test(values_are_looked_at),
 		cmocka_unit_test(fields_are_found),
-		cmocka_unit_test(elements_and_dimensions),
+		cmocka_unit_test(elements_and_dimensions_are_read),
 		cmocka_unit_test(names_are_stored_once),
 		cmocka_unit_test(shared_calls_part_when_changed),
 	};

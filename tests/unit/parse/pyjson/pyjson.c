@@ -124,7 +124,7 @@ static void check_version(const char *dir, const json_t *v)
 	dcp_torch_close(t);
 }
 
-static void golden_objects(void **state)
+static void golden_objects_are_written(void **state)
 {
 	json_t *m = t_golden_manifest("torch-save"), *v;
 	size_t i;
@@ -290,7 +290,7 @@ static struct dcp_pickle *parse(const char *p, size_t n)
 	return pickle;
 }
 
-static void value_table(void **state)
+static void values_become_json(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(values); i++) {
@@ -445,7 +445,7 @@ static void containers_are_held_to_the_stream(void **state)
 	}
 }
 
-static void many_keys_with_duplicates(void **state)
+static void the_last_of_duplicate_keys_counts(void **state)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, out = DCP_BUF_INIT;
 	struct dcp_pickle *p;
@@ -467,7 +467,7 @@ static void many_keys_with_duplicates(void **state)
 	dcp_pickle_free(p);
 }
 
-static void long_bytes(void **state)
+static void long_bytes_are_written_on_request(void **state)
 {
 	enum { N = 70000 };
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, out = DCP_BUF_INIT;
@@ -493,15 +493,15 @@ static void long_bytes(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_objects),
-		cmocka_unit_test(value_table),
+		cmocka_unit_test(golden_objects_are_written),
+		cmocka_unit_test(values_become_json),
 		cmocka_unit_test(pairs_are_no_more_than_bytes),
 		cmocka_unit_test(caller_stops_the_walk),
 		cmocka_unit_test(depth_is_limited),
 		cmocka_unit_test(shared_parts_do_not_explode),
 		cmocka_unit_test(containers_are_held_to_the_stream),
-		cmocka_unit_test(many_keys_with_duplicates),
-		cmocka_unit_test(long_bytes),
+		cmocka_unit_test(the_last_of_duplicate_keys_counts),
+		cmocka_unit_test(long_bytes_are_written_on_request),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,7 @@ static int tell(void *ctx, const struct dcp_leaf *leaf)
 	return 0;
 }
 
-static void walk_table(void **state)
+static void walks_visit_leaves(void **state)
 {
 	static const char *const prefix[] = { "x", "y" };
 
@@ -212,7 +212,7 @@ static int take(void *ctx, const struct dcp_leaf *leaf)
 	       dcp_pv_is_object(leaf->value, "mine", "Thing");
 }
 
-static void walks_that_open_lists(void **state)
+static void walks_may_open_lists(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(opened); i++) {
@@ -265,9 +265,9 @@ static void long_lists_stay_whole(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(walk_table),
+		cmocka_unit_test(walks_visit_leaves),
 		cmocka_unit_test(tuples_can_be_opened),
-		cmocka_unit_test(walks_that_open_lists),
+		cmocka_unit_test(walks_may_open_lists),
 		cmocka_unit_test(long_lists_stay_whole),
 	};
 

@@ -204,7 +204,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void entries_of_every_type(void **state)
+static void every_type_of_entry_is_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
 
@@ -241,7 +241,7 @@ static void entries_of_every_type(void **state)
 	}
 }
 
-static void no_tensors_at_all(void **state)
+static void files_without_tensors_are_read(void **state)
 {
 	static const char *const headers[] = { "{}", "{ }", "{}   ", "{\"__metadata__\":{}}",
 					       "{\"__metadata__\":null}" };
@@ -264,7 +264,7 @@ static void no_tensors_at_all(void **state)
 	}
 }
 
-static void order_is_by_offset_and_metadata_is_kept(void **state)
+static void entries_are_ordered_by_offset(void **state)
 {
 	static const char header[] =
 		"{\"z\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
@@ -312,7 +312,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void golden_files(void **state)
+static void golden_files_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(golden); i++) {
@@ -347,7 +347,7 @@ static size_t slurp(const char *path, uint8_t *p, size_t cap)
 }
 
 /* What is behind the header may be cut; its entries are where they were. */
-static void no_prefix_of_a_file_is_a_file(void **state)
+static void cut_headers_are_refused(void **state)
 {
 	uint8_t file[8192];
 	size_t n = slurp(golden[0].file, file, sizeof(file)),
@@ -436,7 +436,7 @@ static void read_errors_are_passed_on(void **state)
 }
 
 /* Quadratic checks would take minutes here. Entries are written in a scrambled order. */
-static void a_hundred_thousand_entries(void **state)
+static void many_entries_are_checked_fast(void **state)
 {
 	enum { N = 100000 };
 	dcp_auto_buf struct dcp_buf header = DCP_BUF_INIT, file = DCP_BUF_INIT;
@@ -534,7 +534,7 @@ static void written_headers_are_read_back(void **state)
 	}
 }
 
-static void what_has_no_name_is_not_written(void **state)
+static void unnameable_tensors_are_refused(void **state)
 {
 	static const char *const names[] = { "__metadata__", "a\xff", "\xed\xa0\x80", "\xc0",
 					     "\xe6\x97" };
@@ -561,16 +561,16 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bad_files_are_refused),
 		cmocka_unit_test(every_bad_file_has_a_row),
-		cmocka_unit_test(entries_of_every_type),
-		cmocka_unit_test(no_tensors_at_all),
-		cmocka_unit_test(order_is_by_offset_and_metadata_is_kept),
-		cmocka_unit_test(golden_files),
-		cmocka_unit_test(no_prefix_of_a_file_is_a_file),
+		cmocka_unit_test(every_type_of_entry_is_read),
+		cmocka_unit_test(files_without_tensors_are_read),
+		cmocka_unit_test(entries_are_ordered_by_offset),
+		cmocka_unit_test(golden_files_are_read),
+		cmocka_unit_test(cut_headers_are_refused),
 		cmocka_unit_test(any_memory_limit_is_an_answer),
 		cmocka_unit_test(read_errors_are_passed_on),
-		cmocka_unit_test(a_hundred_thousand_entries),
+		cmocka_unit_test(many_entries_are_checked_fast),
 		cmocka_unit_test(written_headers_are_read_back),
-		cmocka_unit_test(what_has_no_name_is_not_written),
+		cmocka_unit_test(unnameable_tensors_are_refused),
 	};
 	return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -90,7 +90,7 @@ static void items_with_equal_heads_are_recognised(void **state)
 	dcp_torch_frames_destroy(f);
 }
 
-static void items_described_behind_their_data_are_parsed_each(void **state)
+static void odd_items_are_parsed_each_time(void **state)
 {
 	static const struct {
 		const char *what;
@@ -162,7 +162,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(items_with_equal_heads_are_recognised),
-		cmocka_unit_test(items_described_behind_their_data_are_parsed_each),
+		cmocka_unit_test(odd_items_are_parsed_each_time),
 		cmocka_unit_test(items_with_a_changed_head_are_parsed),
 		cmocka_unit_test(longer_items_are_parsed),
 		cmocka_unit_test(old_frames_make_room),

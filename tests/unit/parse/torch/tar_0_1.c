@@ -165,7 +165,7 @@ static double element(const struct dcp_source *src, const struct dcp_torch_tenso
 	return (double)whole;
 }
 
-static void every_tensor(void **state)
+static void every_tensor_is_read(void **state)
 {
 	struct t_tar tar = { 0 };
 	struct dcp_torch_tensor x[DCP_LEN(wants)];
@@ -208,7 +208,7 @@ static void every_tensor(void **state)
 }
 
 /* Cut anywhere in front of its end, or in the end mark, it is refused. */
-static void cut_anywhere(void **state)
+static void every_cut_is_refused(void **state)
 {
 	struct t_tar tar = { 0 };
 	size_t end = put_all(&tar) + 512;
@@ -231,8 +231,8 @@ static void cut_anywhere(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_tensor),
-		cmocka_unit_test(cut_anywhere),
+		cmocka_unit_test(every_tensor_is_read),
+		cmocka_unit_test(every_cut_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

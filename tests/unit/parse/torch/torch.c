@@ -88,7 +88,7 @@ static void check_version(const json_t *v)
 	dcp_torch_close(t);
 }
 
-static void golden_tensors(void **state)
+static void golden_tensors_are_read(void **state)
 {
 	json_t *m = t_golden_manifest("torch-save"), *v;
 	size_t i;
@@ -127,7 +127,7 @@ static void bad_stream(const char *name, const char *p, size_t n, int code, cons
 	dcp_torch_close(t);
 }
 
-static void bad_streams(void **state)
+static void bad_streams_are_refused(void **state)
 {
 	(void)state;
 	t_bad_each("tests/bad/torch", bad_stream);
@@ -284,7 +284,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void rebuild_calls(void **state)
+static void rebuild_calls_are_recognised(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(values); i++) {
@@ -390,7 +390,7 @@ static void one_tensor_is_two_reads(void **state)
 	built_free(&b);
 }
 
-static void many_storages(void **state)
+static void many_storages_are_found(void **state)
 {
 	static const int64_t shape[] = { 1 }, stride[] = { 1 };
 	enum { N = 3000 };
@@ -455,7 +455,7 @@ static int huge_read(const struct dcp_source *src, uint64_t off, void *buf, size
 	return 0;
 }
 
-static void storage_beyond_4_gib(void **state)
+static void storages_beyond_4_gib_are_found(void **state)
 {
 	static const int64_t numel = 5ll << 28, shape[] = { 3 }, stride[] = { 9 << 25 };
 	const uint64_t size = (uint64_t)numel * 4;
@@ -577,13 +577,13 @@ static void long_bytes_come_from_the_stream(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_tensors),
-		cmocka_unit_test(bad_streams),
-		cmocka_unit_test(rebuild_calls),
+		cmocka_unit_test(golden_tensors_are_read),
+		cmocka_unit_test(bad_streams_are_refused),
+		cmocka_unit_test(rebuild_calls_are_recognised),
 		cmocka_unit_test(strides_are_read),
 		cmocka_unit_test(one_tensor_is_two_reads),
-		cmocka_unit_test(many_storages),
-		cmocka_unit_test(storage_beyond_4_gib),
+		cmocka_unit_test(many_storages_are_found),
+		cmocka_unit_test(storages_beyond_4_gib_are_found),
 		cmocka_unit_test(failing_reads_are_passed_on),
 		cmocka_unit_test(memory_is_limited),
 		cmocka_unit_test(long_bytes_come_from_the_stream),
