@@ -26,7 +26,7 @@ static const struct {
 	/* clang-format on */
 };
 
-static void loaders_are_told(void **state)
+static void keys_tell_the_adapters_loader(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -54,7 +54,7 @@ static void loaders_are_told(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(loaders_are_told) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(keys_tell_the_adapters_loader) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

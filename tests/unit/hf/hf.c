@@ -68,7 +68,7 @@ static const char *error_of(struct dcp_version *v, enum dcp_row_kind kind, const
 	return text;
 }
 
-static void new_names_over_the_same_files(void **state)
+static void renamed_versions_share_their_files(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *base = t_version_open(p);
@@ -105,7 +105,7 @@ static void note_difference(void *ctx, const char *what, const char *key, const 
 	dcp_buf_printf(ctx, "%s %s: %s\n", what, key, text);
 }
 
-static void against_the_model(void **state)
+static void keys_are_compared_with_the_model(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *base = t_version_open(p);
@@ -145,7 +145,7 @@ static void against_the_model(void **state)
 }
 
 /* Built again when the rules, the model or the index it was made from are others. */
-static void kept_in_the_cache(void **state)
+static void renamed_versions_are_cached(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *base = t_version_open(p), *v;
@@ -216,7 +216,7 @@ static void tied_tensors_are_known(void **state)
 	dcp_rules_free(r);
 }
 
-static void whether_a_part_is_there(void **state)
+static void parts_are_found_by_name(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *base;
@@ -248,7 +248,7 @@ static const char *find(const struct dcp_assets *a, const char *name)
 	return "none";
 }
 
-static void files_of_the_model(void **state)
+static void files_of_the_model_are_found(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *base, *v;
@@ -313,17 +313,17 @@ static void files_of_the_model(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(against_the_model, t_version_setup,
-						t_version_teardown),
-		cmocka_unit_test_setup_teardown(new_names_over_the_same_files, t_version_setup,
-						t_version_teardown),
-		cmocka_unit_test_setup_teardown(kept_in_the_cache, t_version_setup,
+		cmocka_unit_test_setup_teardown(keys_are_compared_with_the_model,
+						t_version_setup, t_version_teardown),
+		cmocka_unit_test_setup_teardown(renamed_versions_share_their_files,
+						t_version_setup, t_version_teardown),
+		cmocka_unit_test_setup_teardown(renamed_versions_are_cached, t_version_setup,
 						t_version_teardown),
 		cmocka_unit_test_setup_teardown(tied_tensors_are_known, t_version_setup,
 						t_version_teardown),
-		cmocka_unit_test_setup_teardown(whether_a_part_is_there, t_version_setup,
+		cmocka_unit_test_setup_teardown(parts_are_found_by_name, t_version_setup,
 						t_version_teardown),
-		cmocka_unit_test_setup_teardown(files_of_the_model, t_version_setup,
+		cmocka_unit_test_setup_teardown(files_of_the_model_are_found, t_version_setup,
 						t_version_teardown),
 	};
 

@@ -83,7 +83,7 @@ static char *exact_copy(const char *text, size_t n)
 	return p;
 }
 
-static void by_arguments(void **state)
+static void megatrons_arguments_make_a_config(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -128,7 +128,7 @@ static void damage(const char *text, size_t n,
 	}
 }
 
-static void damaged_arguments(void **state)
+static void damaged_arguments_are_survived(void **state)
 {
 	static const char text[] = "{\"state\":{" MLA ", \"moe_layer_freq\": [0, 1]}}";
 
@@ -198,7 +198,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void by_job(void **state)
+static void torchtitans_job_makes_a_config(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(jobs); i++) {
@@ -223,8 +223,8 @@ static void by_job(void **state)
 	}
 }
 
-/* As damaged_arguments(), with all that a job config may have. */
-static void damaged_job(void **state)
+/* As damaged_arguments_are_survived(), with all that a job config may have. */
+static void damaged_jobs_are_survived(void **state)
 {
 	static const char text[] = JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}");
 
@@ -301,7 +301,7 @@ static const char *text_of(const struct dcp_buf *made, const char *name)
 	return m->text.p;
 }
 
-static void from_composer(void **state)
+static void composers_state_makes_a_config(void **state)
 {
 	static const char *const leaves[][2] = {
 		{ "_attn_implementation_autoset", "true" },
@@ -344,7 +344,7 @@ static void from_composer(void **state)
 	dcp_assets_finish(&none);
 }
 
-static void tokenizer_of_composer(void **state)
+static void composers_state_makes_tokenizer_files(void **state)
 {
 	/*
 	 * A file's name and extension, where its content lies, that; the file that is made of it,
@@ -433,7 +433,7 @@ static void tokenizer_of_composer(void **state)
 }
 
 /* Files beside the weights come first, and a tokenizer is of one origin. */
-static void files_come_first(void **state)
+static void files_beside_weights_come_first(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_asset beside[] = { { .name = "tokenizer.json" }, { .name = "config.json" } };
@@ -457,7 +457,7 @@ static void files_come_first(void **state)
 	dcp_assets_finish(&a);
 }
 
-static void from_nothing(void **state)
+static void unknown_objects_make_nothing(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_assets none = { 0 };
@@ -475,16 +475,18 @@ static void from_nothing(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(by_arguments),
-		cmocka_unit_test(damaged_arguments),
-		cmocka_unit_test(by_job),
-		cmocka_unit_test(damaged_job),
-		cmocka_unit_test_setup_teardown(from_composer, t_index_setup, t_index_teardown),
-		cmocka_unit_test_setup_teardown(tokenizer_of_composer, t_index_setup,
+		cmocka_unit_test(megatrons_arguments_make_a_config),
+		cmocka_unit_test(damaged_arguments_are_survived),
+		cmocka_unit_test(torchtitans_job_makes_a_config),
+		cmocka_unit_test(damaged_jobs_are_survived),
+		cmocka_unit_test_setup_teardown(composers_state_makes_a_config, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(files_come_first, t_index_setup,
+		cmocka_unit_test_setup_teardown(composers_state_makes_tokenizer_files,
+						t_index_setup, t_index_teardown),
+		cmocka_unit_test_setup_teardown(files_beside_weights_come_first, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(from_nothing, t_index_setup, t_index_teardown),
+		cmocka_unit_test_setup_teardown(unknown_objects_make_nothing, t_index_setup,
+						t_index_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

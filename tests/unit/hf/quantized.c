@@ -51,7 +51,7 @@ static void tell(struct t_index *p, const char *key, enum dcp_dtype dtype)
 	assert_int_equal(dcp_emit_tensor(&p->sink, &t), 0);
 }
 
-static void codes_and_scales(void **state)
+static void codes_find_their_scales(void **state)
 {
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		void *set = NULL;
@@ -88,7 +88,7 @@ static void codes_and_scales(void **state)
 	(void)state;
 }
 
-static void a_file_says_so(void **state)
+static void config_files_tell_quantization(void **state)
 {
 	static const struct {
 		const char *name, *text;
@@ -136,8 +136,8 @@ static void a_file_says_so(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(codes_and_scales),
-		cmocka_unit_test(a_file_says_so),
+		cmocka_unit_test(codes_find_their_scales),
+		cmocka_unit_test(config_files_tell_quantization),
 	};
 
 	return cmocka_run_group_tests_name("quantized", tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void check_model(const char *config, struct saved *s)
 	memset(s, 0, sizeof(*s));
 }
 
-static void every_family(void **state)
+static void models_of_every_family_are_expected(void **state)
 {
 	static struct saved s;
 	char config[2048] = "", line[2048];
@@ -86,7 +86,7 @@ static int find_head(void *ctx, const struct dcp_rules_expected *x)
 }
 
 /* The output layer of a model may be the embedding, unless its config.json says that it is not. */
-static void tied_embeddings(void **state)
+static void tied_embeddings_are_optional(void **state)
 {
 	for (int tie = -1; tie <= 1; tie++) {
 		struct dcp_rules_config c = {
@@ -137,8 +137,8 @@ static void unknown_models_expect_nothing(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_family),
-		cmocka_unit_test(tied_embeddings),
+		cmocka_unit_test(models_of_every_family_are_expected),
+		cmocka_unit_test(tied_embeddings_are_optional),
 		cmocka_unit_test(unknown_models_expect_nothing),
 	};
 

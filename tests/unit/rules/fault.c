@@ -91,7 +91,7 @@ static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 	return 0;
 }
 
-static void operations_that_fail(void **state)
+static void failing_operations_break_their_keys(void **state)
 {
 	static const struct dcp_rules_config config = { .heads = 4, .kv_heads = 2, .vocab = 7 };
 	static const struct dcp_file_id file = { .name = "f" };
@@ -127,7 +127,8 @@ static void operations_that_fail(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(operations_that_fail) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(
+		failing_operations_break_their_keys) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -600,7 +600,7 @@ static void check_case(size_t c, bool items)
 	end(s, g);
 }
 
-static void every_operation(void **state)
+static void every_operation_agrees_with_its_reference(void **state)
 {
 	(void)state;
 	for (size_t c = 0; c < DCP_LEN(cases); c++) {
@@ -613,7 +613,7 @@ static void every_operation(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_operation),
+		cmocka_unit_test(every_operation_agrees_with_its_reference),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

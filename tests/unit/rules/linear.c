@@ -97,7 +97,7 @@ static int no_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 	return dcp_fail(err, -EIO, "gone");
 }
 
-static void every_case(void **state)
+static void writers_of_linears_are_recognised(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -118,7 +118,7 @@ static void every_case(void **state)
 }
 
 /* Where a layer has no norm of its own, config.json says how wide it is. */
-static void by_config(void **state)
+static void config_tells_the_width(void **state)
 {
 	static const char key[] = "layers.0.mlp.down_proj.weight 6 4";
 	struct text t = { .at = { key }, .n = 1 };
@@ -142,8 +142,8 @@ static void by_config(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_case),
-					    cmocka_unit_test(by_config) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(writers_of_linears_are_recognised),
+					    cmocka_unit_test(config_tells_the_width) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static int list_keys(void *ctx, int (*fn)(void *, uint64_t, const char *), void 
 	return rc;
 }
 
-static void every_wrapper(void **state)
+static void wrapped_models_are_found(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -108,7 +108,7 @@ static void every_wrapper(void **state)
 	}
 }
 
-static void only_its_keys(void **state)
+static void only_keys_of_the_model_are_placed(void **state)
 {
 	static const char keys[] = LLAMA("") LLAMA("ema.") "opt.x\n";
 	struct dcp_rules_config config;
@@ -129,8 +129,9 @@ static void only_its_keys(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_wrapper),
-					    cmocka_unit_test(only_its_keys) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(wrapped_models_are_found),
+					    cmocka_unit_test(
+						    only_keys_of_the_model_are_placed) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

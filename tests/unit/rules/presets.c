@@ -353,7 +353,7 @@ static void check_told(const struct t_sink *told, const struct list *want)
 	assert_int_equal(told->ntensors, want->n);
 }
 
-static void every_preset(void **state)
+static void presets_map_their_models(void **state)
 {
 	static const struct dcp_file_id file = { .name = "f" };
 	static struct list source, want;
@@ -397,7 +397,7 @@ static void every_preset(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_preset) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(presets_map_their_models) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

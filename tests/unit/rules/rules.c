@@ -166,7 +166,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void keys_table(void **state)
+static void rules_map_keys(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(maps); i++) {
@@ -202,7 +202,7 @@ static void mapping_reports_its_findings(void **state)
 	assert_int_equal(report.unused, 1);
 }
 
-static void names_in_keys(void **state)
+static void names_inside_keys_are_chosen(void **state)
 {
 	static const char rules[] = "{from}.a -> a\nif bias = all: b -> b\n* -> *\n";
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
@@ -305,7 +305,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void bad_texts(void **state)
+static void bad_texts_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(bad); i++) {
@@ -320,7 +320,7 @@ static void bad_texts(void **state)
 }
 
 /* Patterns made to try every way to match: each star is tried from one place on, not from all. */
-static void slow_patterns(void **state)
+static void slow_patterns_take_no_time(void **state)
 {
 	static const char *const parts[] = { "*a", "*{i}a", "*.a", "*1a.a" };
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, key = DCP_BUF_INIT, out = DCP_BUF_INIT,
@@ -516,7 +516,7 @@ static void casts_are_applied(void **state)
 	dcp_rules_free(r);
 }
 
-static void wrapped_model(void **state)
+static void keys_of_wrapped_models_are_mapped(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
 	struct keys k = { NULL };
@@ -562,17 +562,17 @@ static void config_chooses_rules(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_table),
+		cmocka_unit_test(rules_map_keys),
 		cmocka_unit_test(mapping_reports_its_findings),
-		cmocka_unit_test(slow_patterns),
-		cmocka_unit_test(bad_texts),
+		cmocka_unit_test(slow_patterns_take_no_time),
+		cmocka_unit_test(bad_texts_are_refused),
 		cmocka_unit_test(limits_are_kept),
 		cmocka_unit_test(presets_are_sound),
 		cmocka_unit_test(rules_are_detected),
 		cmocka_unit_test(casts_are_applied),
-		cmocka_unit_test(wrapped_model),
+		cmocka_unit_test(keys_of_wrapped_models_are_mapped),
 		cmocka_unit_test(config_chooses_rules),
-		cmocka_unit_test(names_in_keys),
+		cmocka_unit_test(names_inside_keys_are_chosen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
