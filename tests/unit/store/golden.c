@@ -122,7 +122,7 @@ static void open_one(const char *source, const struct dcp_found *found, size_t i
 	dcp_version_close(v);
 }
 
-static void every_golden(void **state)
+static void golden_checkpoints_are_stored(void **state)
 {
 	struct t_dir cache;
 
@@ -156,7 +156,7 @@ static void every_golden(void **state)
 }
 
 /* A folder of downloads: every file is a version, of whichever family. */
-static void loose_files(void **state)
+static void loose_files_are_versions(void **state)
 {
 	static const char st[] = "\2\0\0\0\0\0\0\0{}";
 	static const struct {
@@ -195,8 +195,8 @@ static void loose_files(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(loose_files),
-		cmocka_unit_test(every_golden),
+		cmocka_unit_test(loose_files_are_versions),
+		cmocka_unit_test(golden_checkpoints_are_stored),
 	};
 	return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

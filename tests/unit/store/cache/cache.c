@@ -32,7 +32,7 @@ static void opens_in_memory(struct t_version *p, const char *says)
 		fail_msg("said \"%s\", not \"%s\"", p->said, says);
 }
 
-static void cache_below_a_file(void **state)
+static void a_cache_below_a_file_is_survived(void **state)
 {
 	struct t_version *p = *state;
 
@@ -40,7 +40,7 @@ static void cache_below_a_file(void **state)
 	opens_in_memory(p, "index kept in memory");
 }
 
-static void cache_that_may_not_be_written(void **state)
+static void a_read_only_cache_is_survived(void **state)
 {
 	struct t_version *p = *state;
 
@@ -54,7 +54,7 @@ static void cache_that_may_not_be_written(void **state)
 	assert_int_equal(chmod(p->cache, 0700), 0);
 }
 
-static void index_that_is_a_directory(void **state)
+static void directories_instead_of_indexes_are_survived(void **state)
 {
 	struct t_version *p = *state;
 
@@ -64,7 +64,7 @@ static void index_that_is_a_directory(void **state)
 }
 
 /* A limit on the size of files is the nearest thing to a full disk that needs no mount. */
-static void full_cache(void **state)
+static void a_full_cache_is_survived(void **state)
 {
 	struct t_version *p = *state;
 	struct rlimit was, small = { 20000, RLIM_INFINITY };
@@ -83,7 +83,7 @@ static void full_cache(void **state)
 	assert_int_equal(p->warnings, 0);
 }
 
-static void another_builds_for_too_long(void **state)
+static void slow_builders_are_not_waited_for(void **state)
 {
 	struct t_version *p = *state;
 	char lock[600];
@@ -110,7 +110,7 @@ static void build_slowly(void *x)
 /* Where in this process a flock() that finds another has the lock says so; 0: nowhere. */
 static int refused;
 
-static void another_builds_meanwhile(void **state)
+static void the_index_of_another_builder_is_taken(void **state)
 {
 	struct t_version *p = *state;
 	int pipes[4], status; /* begun, waited for */
@@ -160,7 +160,7 @@ int flock(int fd, int operation)
 }
 
 /* A lock on a file that has no name any more keeps no process out. */
-static void the_lock_goes_away_meanwhile(void **state)
+static void removed_locks_are_made_again(void **state)
 {
 	struct t_version *p = *state;
 	struct stat ours, named;
@@ -182,7 +182,7 @@ static void the_lock_goes_away_meanwhile(void **state)
 	assert_int_not_equal(access(lock, F_OK), 0);
 }
 
-static void many_race_to_build(void **state)
+static void racing_builders_leave_one_index(void **state)
 {
 	struct t_version *p = *state;
 	pid_t pids[6];
@@ -206,7 +206,7 @@ static void many_race_to_build(void **state)
 }
 
 /* A build that was killed: the next one clears up behind it, and nothing else. */
-static void left_by_the_dead(void **state)
+static void leftovers_of_killed_builders_go(void **state)
 {
 	struct t_version *p = *state;
 	const char *path = t_version_index_path(p);
@@ -258,15 +258,15 @@ T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
-		AT_PLACE(cache_below_a_file),
-		AT_PLACE(cache_that_may_not_be_written),
-		AT_PLACE(index_that_is_a_directory),
-		AT_PLACE(full_cache),
-		AT_PLACE(another_builds_for_too_long),
-		AT_PLACE(another_builds_meanwhile),
-		AT_PLACE(the_lock_goes_away_meanwhile),
-		AT_PLACE(many_race_to_build),
-		AT_PLACE(left_by_the_dead),
+		AT_PLACE(a_cache_below_a_file_is_survived),
+		AT_PLACE(a_read_only_cache_is_survived),
+		AT_PLACE(directories_instead_of_indexes_are_survived),
+		AT_PLACE(a_full_cache_is_survived),
+		AT_PLACE(slow_builders_are_not_waited_for),
+		AT_PLACE(the_index_of_another_builder_is_taken),
+		AT_PLACE(removed_locks_are_made_again),
+		AT_PLACE(racing_builders_leave_one_index),
+		AT_PLACE(leftovers_of_killed_builders_go),
 		AT_PLACE(indexes_go_when_they_are_not_used),
 	};
 	return cmocka_run_group_tests_name("version_cache", tests, NULL, NULL);

@@ -24,7 +24,7 @@ static int read_back(struct dcp_version *v, const char *name, const char *want)
 	return rc;
 }
 
-static void is_read_as_it_was_written(void **state)
+static void records_are_read_back(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -38,7 +38,7 @@ static void is_read_as_it_was_written(void **state)
 	dcp_version_close(v);
 }
 
-static void damage_means_that_there_is_none(void **state)
+static void damaged_records_are_not_found(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -114,7 +114,7 @@ static void records_are_found_by_row_and_key(void **state)
 }
 
 /* Each finds out about tensors of its own; none of that is lost. */
-static void processes_that_share_at_once_lose_nothing(void **state)
+static void sharing_processes_lose_nothing(void **state)
 {
 	enum { PROCESSES = 4, EACH = 25 };
 	struct t_version *p = *state;
@@ -156,11 +156,11 @@ T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
-		AT_PLACE(is_read_as_it_was_written),
-		AT_PLACE(damage_means_that_there_is_none),
+		AT_PLACE(records_are_read_back),
+		AT_PLACE(damaged_records_are_not_found),
 		AT_PLACE(nothing_is_kept_beside_a_sidecar),
 		AT_PLACE(records_are_found_by_row_and_key),
-		AT_PLACE(processes_that_share_at_once_lose_nothing),
+		AT_PLACE(sharing_processes_lose_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,7 +165,7 @@ static void made_after(struct place *p, int seconds)
 	assert_int_equal(dcp_unpack_seal(fd, &id, N, id.ctime_ns + seconds * 1000000000ll), 0);
 }
 
-static void kept_and_found_again(void **state)
+static void copies_are_kept_and_found(void **state)
 {
 	struct place *p = *state;
 	struct dcp_unpack *u = make(p, p->cache);
@@ -188,7 +188,7 @@ static void kept_and_found_again(void **state)
 	assert_int_equal(p->warnings, 0);
 }
 
-static void every_codec(void **state)
+static void every_codec_is_unpacked(void **state)
 {
 	static const struct {
 		const char *name;
@@ -214,7 +214,7 @@ static void every_codec(void **state)
 	assert_int_equal(t_dir_count(&p->dir, "cache/deep/unpacked"), DCP_LEN(files));
 }
 
-static void damaged_ones_are_made_again(void **state)
+static void damaged_copies_are_made_again(void **state)
 {
 	static const struct {
 		const char *what;
@@ -271,7 +271,7 @@ static void damaged_ones_are_made_again(void **state)
 	}
 }
 
-static void of_another_state_of_the_file(void **state)
+static void changed_files_are_decoded_again(void **state)
 {
 	struct place *p = *state;
 	struct dcp_unpack *u = make(p, p->cache);
@@ -286,7 +286,7 @@ static void of_another_state_of_the_file(void **state)
 	assert_int_equal(p->decoded, 2);
 }
 
-static void without_a_cache(void **state)
+static void files_are_decoded_without_a_cache(void **state)
 {
 	struct place *p = *state;
 	struct dcp_unpack *u = make(p, NULL);
@@ -320,7 +320,7 @@ static void bomb(struct dcp_buf *b, unsigned blocks)
 	}
 }
 
-static void refused(void **state)
+static void unusable_files_are_refused(void **state)
 {
 	struct place *p = *state;
 	dcp_auto_buf struct dcp_buf bytes = DCP_BUF_INIT, packed = DCP_BUF_INIT;
@@ -376,7 +376,7 @@ static void *open_it(void *arg)
 	return NULL;
 }
 
-static void several_at_once(void **state)
+static void threads_leave_one_copy(void **state)
 {
 	struct place *p = *state;
 	pthread_t threads[4];
@@ -391,7 +391,7 @@ static void several_at_once(void **state)
 
 /* ---- limits and locks of one version ---- */
 
-static void the_oldest_makes_room(void **state)
+static void the_oldest_copy_makes_room(void **state)
 {
 	struct place *p = *state;
 	struct dcp_store_opts opts = { .cache_dir = p->cache,
@@ -443,7 +443,7 @@ static void *open_locked(void *arg)
 }
 
 /* Another process decodes one of two files. */
-static void nobody_waits_for_another_file(void **state)
+static void threads_wait_for_no_other_file(void **state)
 {
 	struct place *p = *state;
 	struct waiting w = { .p = p };
@@ -479,15 +479,15 @@ static void nobody_waits_for_another_file(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		T(kept_and_found_again),
-		T(every_codec),
-		T(damaged_ones_are_made_again),
-		T(of_another_state_of_the_file),
-		T(without_a_cache),
-		T(refused),
-		T(several_at_once),
-		T(the_oldest_makes_room),
-		T(nobody_waits_for_another_file),
+		T(copies_are_kept_and_found),
+		T(every_codec_is_unpacked),
+		T(damaged_copies_are_made_again),
+		T(changed_files_are_decoded_again),
+		T(files_are_decoded_without_a_cache),
+		T(unusable_files_are_refused),
+		T(threads_leave_one_copy),
+		T(the_oldest_copy_makes_room),
+		T(threads_wait_for_no_other_file),
 	};
 
 	return cmocka_run_group_tests_name("unpack", tests, NULL, NULL);

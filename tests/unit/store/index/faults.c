@@ -137,7 +137,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void edited_rows(void **state)
+static void edited_rows_are_noticed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(edits); i++) {
@@ -171,7 +171,7 @@ static void edited_rows(void **state)
 }
 
 /* An index whose SQL index leads from the key of row 1, which is its name too, to another key. */
-static void found_under_another_name(void **state)
+static void rows_under_other_keys_are_noticed(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_row row;
@@ -209,7 +209,7 @@ static const struct {
 	{ "a directory", NULL, -EBADMSG },
 };
 
-static void not_an_index(void **state)
+static void other_files_are_refused(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_err err = { 0 };
@@ -245,7 +245,7 @@ static char *whole_file(const char *path, size_t *n)
 }
 
 /* Shorter than its header says is seen at once; nothing else about it matters then. */
-static void every_cut(void **state)
+static void every_cut_is_refused(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_index *ix = NULL;
@@ -286,7 +286,7 @@ static void found_damaged(struct t_index *p, const char *path)
 	assert_int_equal(dcp_index_open(path, &ix, &err), -EBADMSG);
 }
 
-static void flipped_bytes(void **state)
+static void flipped_bytes_are_survived(void **state)
 {
 	struct t_index *p = *state;
 	dcp_auto_free char *bytes = NULL;
@@ -364,7 +364,7 @@ static int build(struct t_dir *d, const char *path, int n, struct dcp_err *err)
 }
 
 /* A limit on the size of files ends as a full disk does, wherever it strikes. */
-static void full_disk(void **state)
+static void a_full_disk_is_reported(void **state)
 {
 	struct t_index *p = *state;
 	void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
@@ -393,7 +393,7 @@ static void full_disk(void **state)
 	assert_int_equal(t_dir_count(&p->dir, ""), 3);
 }
 
-static void no_memory_for_sqlite(void **state)
+static void lack_of_memory_is_reported(void **state)
 {
 	struct t_index *p = *state;
 	unsigned failed = 0;
@@ -413,7 +413,7 @@ static void no_memory_for_sqlite(void **state)
 	assert_true(failed > 3);
 }
 
-static void nowhere_to_write(void **state)
+static void unwritable_paths_are_reported(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_index_writer *w = NULL;
@@ -430,7 +430,7 @@ static void nowhere_to_write(void **state)
 }
 
 /* The file that was written is gone, and another has its name: too short to be one. */
-static void a_seal_that_fails(void **state)
+static void failing_seals_are_reported(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_err err = { 0 };
@@ -450,11 +450,15 @@ T_TESTS()
 {
 #define WITH_INDEX(f) cmocka_unit_test_setup_teardown(f, t_index_setup, t_index_teardown)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(edited_rows),    WITH_INDEX(found_under_another_name),
-		WITH_INDEX(not_an_index),         WITH_INDEX(every_cut),
-		WITH_INDEX(flipped_bytes),        WITH_INDEX(full_disk),
-		WITH_INDEX(no_memory_for_sqlite), WITH_INDEX(nowhere_to_write),
-		WITH_INDEX(a_seal_that_fails),
+		cmocka_unit_test(edited_rows_are_noticed),
+		WITH_INDEX(rows_under_other_keys_are_noticed),
+		WITH_INDEX(other_files_are_refused),
+		WITH_INDEX(every_cut_is_refused),
+		WITH_INDEX(flipped_bytes_are_survived),
+		WITH_INDEX(a_full_disk_is_reported),
+		WITH_INDEX(lack_of_memory_is_reported),
+		WITH_INDEX(unwritable_paths_are_reported),
+		WITH_INDEX(failing_seals_are_reported),
 	};
 	return cmocka_run_group_tests_name("index_faults", tests, NULL, NULL);
 }

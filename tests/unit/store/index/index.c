@@ -207,7 +207,7 @@ static void check_facts(struct t_index *p)
 	assert_int_not_equal(files[0].ino, 0);
 }
 
-static void round_trip(void **state)
+static void rows_are_read_back(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_row row;
@@ -232,7 +232,7 @@ static void round_trip(void **state)
 	assert_int_equal(t_dir_count(&p->dir, ""), 2); /* no temporary file stays */
 }
 
-static void in_memory(void **state)
+static void rows_in_memory_are_read_back(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_err err = { 0 };
@@ -264,7 +264,7 @@ static void memory_without_a_reader_is_dropped(void **state)
 
 /* ---- keys, stems, aliases ---- */
 
-static void clashing_keys(void **state)
+static void clashing_keys_are_broken(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_row rows[4], row;
@@ -300,7 +300,7 @@ static void clashing_keys(void **state)
 }
 
 /* Where an object is stored is kept if its bytes are there. */
-static void stored_objects(void **state)
+static void places_of_objects_are_checked(void **state)
 {
 	struct t_index *p = *state;
 	const uint64_t size = 4096; /* of the file */
@@ -348,7 +348,7 @@ static void stored_objects(void **state)
 }
 
 /* Every key four times, as tensors and objects in turn, and keys made to be in the way. */
-static void no_key_takes_others_down(void **state)
+static void keys_do_not_break_each_other(void **state)
 {
 	static const char *const keys[] = {
 		"", ".", "..", "/", "%", "plain", "k~0123456789abcdef"
@@ -389,7 +389,7 @@ static void no_key_takes_others_down(void **state)
 	free(unwritten);
 }
 
-static void stems_that_look_hashed(void **state)
+static void stems_that_look_hashed_stay_apart(void **state)
 {
 	struct t_index *p = *state;
 	char name[DCP_NAME_MAX + 1], *key = calloc(1, 2000);
@@ -607,7 +607,7 @@ static void *reading_thread(void *ctx)
 	return (void *)bad;
 }
 
-static void many_threads(void **state)
+static void many_threads_read(void **state)
 {
 	struct t_index *p = *state;
 	pthread_t threads[8];
@@ -624,7 +624,7 @@ static void many_threads(void **state)
 	}
 }
 
-static void replaced_while_open(void **state)
+static void open_indexes_outlive_replacement(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_index_writer *w;
@@ -649,7 +649,7 @@ static void replaced_while_open(void **state)
 	dcp_index_close(other);
 }
 
-static void relative_paths(void **state)
+static void relative_paths_are_opened(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_index_writer *w;
@@ -669,19 +669,19 @@ T_TESTS()
 {
 #define WITH_INDEX(f) cmocka_unit_test_setup_teardown(f, t_index_setup, t_index_teardown)
 	const struct CMUnitTest tests[] = {
-		WITH_INDEX(round_trip),
-		WITH_INDEX(in_memory),
+		WITH_INDEX(rows_are_read_back),
+		WITH_INDEX(rows_in_memory_are_read_back),
 		cmocka_unit_test(memory_without_a_reader_is_dropped),
-		WITH_INDEX(clashing_keys),
-		WITH_INDEX(no_key_takes_others_down),
-		WITH_INDEX(stored_objects),
-		WITH_INDEX(stems_that_look_hashed),
+		WITH_INDEX(clashing_keys_are_broken),
+		WITH_INDEX(keys_do_not_break_each_other),
+		WITH_INDEX(places_of_objects_are_checked),
+		WITH_INDEX(stems_that_look_hashed_stay_apart),
 		WITH_INDEX(aliases_are_kept),
 		WITH_INDEX(scans_give_every_row_once),
 		WITH_INDEX(a_tensor_is_read_after_any_look_up),
-		WITH_INDEX(many_threads),
-		WITH_INDEX(replaced_while_open),
-		WITH_INDEX(relative_paths),
+		WITH_INDEX(many_threads_read),
+		WITH_INDEX(open_indexes_outlive_replacement),
+		WITH_INDEX(relative_paths_are_opened),
 	};
 	return cmocka_run_group_tests_name("index", tests, NULL, NULL);
 }

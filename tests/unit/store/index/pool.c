@@ -80,7 +80,7 @@ static bool looks_up(struct many *m, unsigned seed)
 	return right;
 }
 
-static void one_thread(void **state)
+static void one_thread_keeps_few_connections(void **state)
 {
 	struct many *m = *state;
 
@@ -89,7 +89,7 @@ static void one_thread(void **state)
 	assert_int_equal(m->pool->n, IDLE);
 }
 
-static void scans_that_overlap(void **state)
+static void overlapping_scans_keep_apart(void **state)
 {
 	struct many *m = *state;
 	struct dcp_index_scan *scan[INDEXES];
@@ -125,7 +125,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void many_threads(void **state)
+static void many_threads_share_connections(void **state)
 {
 	struct many *m = *state;
 	struct worker w[THREADS];
@@ -193,7 +193,7 @@ static void pages_are_given_back(void **state)
  * row. A digit is a tensor, whose name is its key where the digit is even; - is a name that
  * nothing has.
  */
-static void names_in_any_order(void **state)
+static void names_are_found_in_any_order(void **state)
 {
 	static const char *const orders[] = {
 		"0123456789", "9876543210", "02468",   "0011223",
@@ -231,11 +231,13 @@ static void names_in_any_order(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(one_thread, setup, teardown),
-		cmocka_unit_test_setup_teardown(scans_that_overlap, setup, teardown),
-		cmocka_unit_test_setup_teardown(many_threads, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_thread_keeps_few_connections, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(overlapping_scans_keep_apart, setup, teardown),
+		cmocka_unit_test_setup_teardown(many_threads_share_connections, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(pages_are_given_back, setup, teardown),
-		cmocka_unit_test_setup_teardown(names_in_any_order, t_index_setup,
+		cmocka_unit_test_setup_teardown(names_are_found_in_any_order, t_index_setup,
 						t_index_teardown),
 	};
 	return cmocka_run_group_tests_name("index_pool", tests, NULL, NULL);

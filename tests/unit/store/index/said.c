@@ -57,7 +57,7 @@ static void each_file_has_its_own(void **state)
 	check(p, "", "{}");
 }
 
-static void what_all_say_is_for_all(void **state)
+static void equal_metadata_is_for_all(void **state)
 {
 	struct t_index *p = *state;
 
@@ -96,7 +96,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(each_file_has_its_own, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(what_all_say_is_for_all, t_index_setup,
+		cmocka_unit_test_setup_teardown(equal_metadata_is_for_all, t_index_setup,
 						t_index_teardown),
 		cmocka_unit_test_setup_teardown(damage_is_refused, t_index_setup,
 						t_index_teardown),

@@ -34,7 +34,7 @@ static const struct {
 	{ "text behind", "[1]2]", false, 0, { 0 } },
 };
 
-static void shape_table(void **state)
+static void shapes_are_parsed(void **state)
 {
 	uint64_t shape[DCP_MAX_NDIM], many[DCP_MAX_NDIM + 1];
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -100,7 +100,7 @@ static const struct {
 	{ "nothing", "", SIZE_MAX, NULL },
 };
 
-static void path_table(void **state)
+static void paths_are_parsed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(paths); i++) {
@@ -124,7 +124,7 @@ static void path_table(void **state)
 }
 
 /* What is written is read back, and is nothing but lengths where the key says it all. */
-static void path_round_trip(void **state)
+static void paths_are_read_back(void **state)
 {
 	static const struct {
 		const char *key, *path[3], *text;
@@ -191,9 +191,9 @@ static void map_keeps_everything(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shape_table),
-		cmocka_unit_test(path_table),
-		cmocka_unit_test(path_round_trip),
+		cmocka_unit_test(shapes_are_parsed),
+		cmocka_unit_test(paths_are_parsed),
+		cmocka_unit_test(paths_are_read_back),
 		cmocka_unit_test(map_keeps_everything),
 	};
 	return cmocka_run_group_tests_name("index_text", tests, NULL, NULL);

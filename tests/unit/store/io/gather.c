@@ -161,7 +161,7 @@ static void descriptors_are_copied(void **state)
 }
 
 /* Many of one request, as of a request over many pieces: what is pending when batches end. */
-static void requests_of_many_descriptors(void **state)
+static void many_descriptors_are_gathered(void **state)
 {
 	const struct file *f = *state;
 	struct dcp_gather *g = malloc(sizeof(*g));
@@ -396,7 +396,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(descriptors_are_copied),
-		cmocka_unit_test(requests_of_many_descriptors),
+		cmocka_unit_test(many_descriptors_are_gathered),
 		cmocka_unit_test(the_end_of_a_file_is_an_error),
 		cmocka_unit_test(runs_close_together_are_few_reads),
 		cmocka_unit_test(runs_far_apart_are_few_calls),

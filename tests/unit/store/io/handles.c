@@ -106,7 +106,7 @@ static bool is_open(const struct shards *s, uint32_t i)
 	return found;
 }
 
-static void more_files_than_descriptors(void **state)
+static void unused_files_are_closed_for_others(void **state)
 {
 	rlim_t before = set_limit(RLIMIT_NOFILE, LIMIT);
 	struct dcp_handles *shared;
@@ -167,7 +167,7 @@ static void files_in_use_are_not_closed(void **state)
 	set_limit(RLIMIT_NOFILE, before);
 }
 
-static void what_was_closed_is_compared(void **state)
+static void closed_files_are_compared_again(void **state)
 {
 	struct shards s;
 
@@ -206,7 +206,7 @@ static void replace(const struct shards *s, uint32_t i)
 	assert_int_equal(renameat(s->dir.fd, "new", s->dir.fd, s->name[i]), 0);
 }
 
-static void another_that_looks_the_same(void **state)
+static void look_alike_files_are_noticed(void **state)
 {
 	const struct dcp_file *file;
 	uint32_t is = 0;
@@ -228,7 +228,7 @@ static void another_that_looks_the_same(void **state)
 	unmake(&s);
 }
 
-static void kept_ones_outlive_their_names(void **state)
+static void kept_files_outlive_their_names(void **state)
 {
 	rlim_t before = set_limit(RLIMIT_NOFILE, LIMIT);
 	struct dcp_kept kept = { 0 }, again = { 0 };
@@ -263,7 +263,7 @@ static void kept_ones_outlive_their_names(void **state)
 }
 
 /* A copy of a file that was compressed has two descriptors: its own, and that of the file. */
-static void decoded_ones(void **state)
+static void decoded_files_close_both_descriptors(void **state)
 {
 	size_t before = open_descriptors();
 	struct dcp_handle h = { 0 };
@@ -294,7 +294,7 @@ static void decoded_ones(void **state)
 }
 
 /* Sparse files of a terabyte: more than the address space that mappings may take. */
-static void more_files_than_address_space(void **state)
+static void mappings_leave_address_space(void **state)
 {
 	const struct dcp_files_opts opts = { .map = true };
 	const struct dcp_file *file;
@@ -344,7 +344,7 @@ static void *read_some(void *arg)
 	return NULL;
 }
 
-static void many_threads(void **state)
+static void many_threads_read(void **state)
 {
 	rlim_t before = set_limit(RLIMIT_NOFILE, LIMIT);
 	const struct dcp_file *file;
@@ -366,7 +366,7 @@ static void many_threads(void **state)
 }
 
 /* What is not known to be local is not trusted. */
-static void local_file_systems(void **state)
+static void local_file_systems_are_known(void **state)
 {
 	int memory = memfd_create("t", MFD_CLOEXEC), proc = open("/proc", O_RDONLY | O_CLOEXEC);
 
@@ -381,15 +381,15 @@ static void local_file_systems(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(more_files_than_descriptors),
+		cmocka_unit_test(unused_files_are_closed_for_others),
 		cmocka_unit_test(files_in_use_are_not_closed),
-		cmocka_unit_test(what_was_closed_is_compared),
-		cmocka_unit_test(another_that_looks_the_same),
-		cmocka_unit_test(kept_ones_outlive_their_names),
-		cmocka_unit_test(decoded_ones),
-		cmocka_unit_test(many_threads),
-		cmocka_unit_test(local_file_systems),
-		cmocka_unit_test(more_files_than_address_space),
+		cmocka_unit_test(closed_files_are_compared_again),
+		cmocka_unit_test(look_alike_files_are_noticed),
+		cmocka_unit_test(kept_files_outlive_their_names),
+		cmocka_unit_test(decoded_files_close_both_descriptors),
+		cmocka_unit_test(many_threads_read),
+		cmocka_unit_test(local_file_systems_are_known),
+		cmocka_unit_test(mappings_leave_address_space),
 	};
 
 	dcp_guard_enable();

@@ -150,7 +150,7 @@ static void read_batches(struct dcp_queue *q, const struct file *f, struct dcp_i
 	}
 }
 
-static void whatever_a_ring_does(void **state)
+static void failing_rings_are_survived(void **state)
 {
 	static const struct {
 		const char *what;
@@ -191,7 +191,7 @@ static void whatever_a_ring_does(void **state)
 	read_batches(NULL, *state, &(struct dcp_io_counts){ 0 });
 }
 
-static void registered_memory(void **state)
+static void memory_is_registered_where_possible(void **state)
 {
 	static const struct {
 		const char *what;
@@ -234,7 +234,7 @@ static void registered_memory(void **state)
 	}
 }
 
-static void a_file_that_cannot_be_read(void **state)
+static void unreadable_files_are_reported(void **state)
 {
 	int dir = open("/", O_RDONLY | O_DIRECTORY);
 	const struct file *f = *state;
@@ -290,7 +290,7 @@ static void *read_much(void *arg)
 	return NULL;
 }
 
-static void threads_share(void **state)
+static void threads_share_queues(void **state)
 {
 	struct work work[THREADS];
 	struct dcp_queue *q;
@@ -314,10 +314,10 @@ static void threads_share(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whatever_a_ring_does),
-		cmocka_unit_test(registered_memory),
-		cmocka_unit_test(a_file_that_cannot_be_read),
-		cmocka_unit_test(threads_share),
+		cmocka_unit_test(failing_rings_are_survived),
+		cmocka_unit_test(memory_is_registered_where_possible),
+		cmocka_unit_test(unreadable_files_are_reported),
+		cmocka_unit_test(threads_share_queues),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, drop_file);

@@ -75,7 +75,7 @@ static bool is_right(const struct dcp_read *reads, const struct file *f)
 	return true;
 }
 
-static void counts_of_bytes(void **state)
+static void bytes_read_are_counted(void **state)
 {
 	int dir = open("/", O_RDONLY | O_DIRECTORY);
 	char *to = malloc((READS + 1) * READ_BYTES);
@@ -142,7 +142,7 @@ static void nothing(int number)
 }
 
 /* A wait that a signal ends is taken up again: nothing may be under way afterwards. */
-static void signals_come_in_between(void **state)
+static void signals_do_not_stop_reads(void **state)
 {
 	const struct itimerval often = { { 0, 150 }, { 0, 150 } },
 			       never = { { 0, 0 }, { 0, 0 } };
@@ -199,7 +199,7 @@ static void *read_much(void *arg)
 	return NULL;
 }
 
-static void threads_share(void **state)
+static void threads_share_rings(void **state)
 {
 	struct work work[THREADS];
 	struct dcp_queue *q;
@@ -219,9 +219,9 @@ static void threads_share(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts_of_bytes),
-		cmocka_unit_test(signals_come_in_between),
-		cmocka_unit_test(threads_share),
+		cmocka_unit_test(bytes_read_are_counted),
+		cmocka_unit_test(signals_do_not_stop_reads),
+		cmocka_unit_test(threads_share_rings),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, drop_file);

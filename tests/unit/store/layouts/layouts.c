@@ -85,7 +85,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void by_name(void **state)
+static void layouts_are_found_by_name(void **state)
 {
 	const struct dcp_named_layout *l;
 	const char *own;
@@ -119,7 +119,7 @@ static void by_name(void **state)
 	teardown(&w);
 }
 
-static void what_a_person_writes(void **state)
+static void words_open_layouts(void **state)
 {
 	const struct dcp_named_layout *l;
 	struct dcp_err err = { 0 };
@@ -144,7 +144,7 @@ static void what_a_person_writes(void **state)
 	teardown(&w);
 }
 
-static void wrong_files_of_options(void **state)
+static void wrong_files_are_refused(void **state)
 {
 	struct dcp_err err = { 0 };
 	const char *files[2];
@@ -170,9 +170,9 @@ static void wrong_files_of_options(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(by_name),
-		cmocka_unit_test(what_a_person_writes),
-		cmocka_unit_test(wrong_files_of_options),
+		cmocka_unit_test(layouts_are_found_by_name),
+		cmocka_unit_test(words_open_layouts),
+		cmocka_unit_test(wrong_files_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

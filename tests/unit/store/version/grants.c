@@ -89,7 +89,7 @@ static void change(const char *name, mode_t mode)
 	assert_int_equal(chmod(t_dir_path(&dir, name), mode), 0);
 }
 
-static void open_to_all(void **state)
+static void public_files_are_open_to_all(void **state)
 {
 	struct dcp_grants *g = look();
 
@@ -102,7 +102,7 @@ static void open_to_all(void **state)
 	dcp_grants_free(g);
 }
 
-static void one_private_thing(void **state)
+static void private_paths_restrict_their_users(void **state)
 {
 	/* what is made private, and the modes of: way, data, the five files */
 	static const struct {
@@ -165,7 +165,7 @@ static void one_private_thing(void **state)
 	}
 }
 
-static void before_its_files(void **state)
+static void versions_without_files_are_open_to_none(void **state)
 {
 	struct dcp_grants *source = of_source(), *g;
 
@@ -185,7 +185,7 @@ static void before_its_files(void **state)
 	dcp_grants_free(source);
 }
 
-static void any_file(void **state)
+static void rights_of_a_file_include_its_path(void **state)
 {
 	const char *path = t_dir_path(&dir, "src/v/a.distcp");
 
@@ -203,7 +203,7 @@ static void any_file(void **state)
 }
 
 /* A file as the source: what else lies beside it does not count, nor who may list that. */
-static void one_file(void **state)
+static void a_file_as_the_source_counts_alone(void **state)
 {
 	struct dcp_grants *source, *g;
 	int fd = open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -256,11 +256,16 @@ static void nothing_is_open_to_all(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(open_to_all, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(one_private_thing, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(before_its_files, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(one_file, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(any_file, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(public_files_are_open_to_all, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(private_paths_restrict_their_users, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(versions_without_files_are_open_to_none, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_file_as_the_source_counts_alone, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(rights_of_a_file_include_its_path, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(access_lists_give_rights, set_up, tear_down),
 	};
 

@@ -47,7 +47,7 @@ static void families_are_known_by_their_marks(void **state)
 	}
 }
 
-static void every_mark_says_what_it_is(void **state)
+static void every_mark_names_its_family(void **state)
 {
 	(void)state;
 	for (size_t i = 0; dcp_formats[i]; i++)
@@ -61,7 +61,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families_are_known_by_their_marks),
-		cmocka_unit_test(every_mark_says_what_it_is),
+		cmocka_unit_test(every_mark_names_its_family),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,7 +213,7 @@ static void check_found(const struct dcp_scan *scan, const char *want)
 	assert_string_equal(got, want);
 }
 
-static void scan_table(void **state)
+static void versions_are_found(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -263,7 +263,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void tags_of_a_source(void **state)
+static void tags_are_found(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(tag_cases); i++) {
@@ -307,7 +307,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void places_of_a_run(void **state)
+static void versions_deep_in_a_run_are_found(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(places); i++) {
@@ -329,7 +329,7 @@ static void places_of_a_run(void **state)
 	}
 }
 
-static void commit_time_is_that_of_the_mark(void **state)
+static void the_mark_has_the_commit_time(void **state)
 {
 	const int64_t second = 1000000000, then = 1600000000 * second + 123456789;
 	struct t_dir d;
@@ -350,7 +350,7 @@ static void commit_time_is_that_of_the_mark(void **state)
 }
 
 /* Versions without permission are reported; what is not named like one is ignored. */
-static void locked_directories(void **state)
+static void locked_directories_are_reported(void **state)
 {
 	struct t_dir d;
 	struct dcp_scan scan;
@@ -404,7 +404,7 @@ static void locked_directories(void **state)
  * A link to a directory elsewhere that is named like a version is reported as one that is not
  * followed.
  */
-static void links_out(void **state)
+static void links_out_are_reported(void **state)
 {
 	struct t_dir d;
 	struct dcp_scan scan;
@@ -459,7 +459,7 @@ static void file_beginnings_are_known(void **state)
 }
 
 /* As long as nothing that a look depended on looks different, another is not needed. */
-static void what_a_look_depends_on(void **state)
+static void changes_need_another_look(void **state)
 {
 	static const struct {
 		const char *what, *name, *text; /* without a text the file goes */
@@ -569,16 +569,16 @@ static void looks_at_other_sources(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(scan_table),
-		cmocka_unit_test(tags_of_a_source),
-		cmocka_unit_test(what_a_look_depends_on),
+		cmocka_unit_test(versions_are_found),
+		cmocka_unit_test(tags_are_found),
+		cmocka_unit_test(changes_need_another_look),
 		cmocka_unit_test(looks_have_limits),
 		cmocka_unit_test(looks_at_other_sources),
 		cmocka_unit_test(file_beginnings_are_known),
-		cmocka_unit_test(places_of_a_run),
-		cmocka_unit_test(commit_time_is_that_of_the_mark),
-		cmocka_unit_test(locked_directories),
-		cmocka_unit_test(links_out),
+		cmocka_unit_test(versions_deep_in_a_run_are_found),
+		cmocka_unit_test(the_mark_has_the_commit_time),
+		cmocka_unit_test(locked_directories_are_reported),
+		cmocka_unit_test(links_out_are_reported),
 	};
 	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 
 /* ---- taken from the cache, or not ---- */
 
-static void built_once_then_cached(void **state)
+static void indexes_are_built_once(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v;
@@ -121,7 +121,7 @@ static const struct {
 	{ "another schema", other_schema, true },
 };
 
-static void stale_table(void **state)
+static void stale_indexes_are_built_again(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(changes); i++) {
@@ -138,7 +138,7 @@ static void stale_table(void **state)
 	}
 }
 
-static void a_file_that_was_missing_appears(void **state)
+static void changed_files_make_a_version_stale(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -162,7 +162,7 @@ static void a_file_that_was_missing_appears(void **state)
 	dcp_version_close(v);
 }
 
-static void sidecar_in_the_checkpoint(void **state)
+static void the_index_may_be_a_sidecar(void **state)
 {
 	struct t_version *p = *state;
 
@@ -174,7 +174,7 @@ static void sidecar_in_the_checkpoint(void **state)
 	assert_int_equal(access(p->cache, F_OK), -1);
 }
 
-static void no_cache_at_all(void **state)
+static void versions_open_without_a_cache(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v;
@@ -273,7 +273,7 @@ static const struct {
 	{ "a file is lost", lose_file, "found a damaged row" },
 };
 
-static void damaged_table(void **state)
+static void damaged_indexes_are_built_again(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(damages); i++) {
@@ -313,7 +313,7 @@ static void rewrite_always(void *x)
 	t_dir_put(&p->dir, "run/step-1/a.shard", NULL, 200 + t_fake.loads);
 }
 
-static void changed_while_indexed(void **state)
+static void changes_while_indexing_are_noticed(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = NULL;
@@ -331,7 +331,7 @@ static void changed_while_indexed(void **state)
 	assert_int_equal(t_fake.loads, 5);
 }
 
-static void adapter_fails(void **state)
+static void failures_of_adapters_are_returned(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = NULL;
@@ -346,7 +346,7 @@ static void adapter_fails(void **state)
 	assert_int_equal(p->warnings, 0);
 }
 
-static void what_cannot_be_opened(void **state)
+static void unopenable_versions_are_reported(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_found f = t_version_step_1;
@@ -384,7 +384,7 @@ static void progress_is_passed_on(void **state)
 	assert_int_equal(p->progress, 1);
 }
 
-static void by_scan_as_a_caller_would(void **state)
+static void scanned_versions_are_opened(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_scan scan;
@@ -408,7 +408,7 @@ static void by_scan_as_a_caller_would(void **state)
 	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1); /* one directory, one index */
 }
 
-static void only_what_is_cached(void **state)
+static void only_cached_indexes_are_opened(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = NULL;
@@ -451,7 +451,7 @@ static void be_patient(struct t_version *p, struct patience *patience, unsigned 
 }
 
 /* Whenever that is said: nothing is left of it, and the next one succeeds. */
-static void called_off(void **state)
+static void indexing_is_called_off(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = NULL;
@@ -473,7 +473,7 @@ static void called_off(void **state)
 	assert_int_equal(p->warnings, 0);
 }
 
-static void called_off_while_another_builds(void **state)
+static void waiting_is_called_off(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = NULL;
@@ -493,7 +493,7 @@ static void called_off_while_another_builds(void **state)
 }
 
 /* Of two runs of the same length in one box, the copy that is read is of the run that is lost. */
-static void the_copy_of_a_run(void **state)
+static void the_copy_of_a_lost_run_is_read(void **state)
 {
 	struct t_version *p = *state;
 	char runs[100], got[100];
@@ -523,22 +523,22 @@ T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
-		AT_PLACE(built_once_then_cached),
+		AT_PLACE(indexes_are_built_once),
 		AT_PLACE(racily_clean_is_not_trusted_twice),
-		cmocka_unit_test(stale_table),
-		AT_PLACE(a_file_that_was_missing_appears),
-		AT_PLACE(sidecar_in_the_checkpoint),
-		AT_PLACE(no_cache_at_all),
-		cmocka_unit_test(damaged_table),
-		AT_PLACE(changed_while_indexed),
-		AT_PLACE(adapter_fails),
-		AT_PLACE(what_cannot_be_opened),
+		cmocka_unit_test(stale_indexes_are_built_again),
+		AT_PLACE(changed_files_make_a_version_stale),
+		AT_PLACE(the_index_may_be_a_sidecar),
+		AT_PLACE(versions_open_without_a_cache),
+		cmocka_unit_test(damaged_indexes_are_built_again),
+		AT_PLACE(changes_while_indexing_are_noticed),
+		AT_PLACE(failures_of_adapters_are_returned),
+		AT_PLACE(unopenable_versions_are_reported),
 		AT_PLACE(progress_is_passed_on),
-		AT_PLACE(by_scan_as_a_caller_would),
-		AT_PLACE(only_what_is_cached),
-		AT_PLACE(called_off),
-		AT_PLACE(called_off_while_another_builds),
-		AT_PLACE(the_copy_of_a_run),
+		AT_PLACE(scanned_versions_are_opened),
+		AT_PLACE(only_cached_indexes_are_opened),
+		AT_PLACE(indexing_is_called_off),
+		AT_PLACE(waiting_is_called_off),
+		AT_PLACE(the_copy_of_a_lost_run_is_read),
 	};
 	return cmocka_run_group_tests_name("version", tests, NULL, NULL);
 }

@@ -173,7 +173,7 @@ static void put_row(const struct t_dir *dir, unsigned i)
 }
 
 /* More files than one request holds: those it lets go of are compared, too. */
-static void an_early_file_of_many_changed(void **state)
+static void changes_of_early_files_are_noticed(void **state)
 {
 	enum { ROWS = DCP_REPLY_FILES + 6 };
 	uint8_t got[ROWS * 4];
@@ -215,7 +215,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(read_ahead_stays_in_the_cut),
-		cmocka_unit_test(an_early_file_of_many_changed),
+		cmocka_unit_test(changes_of_early_files_are_noticed),
 	};
 
 	return cmocka_run_group_tests(tests, install, NULL);

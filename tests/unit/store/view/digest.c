@@ -22,7 +22,7 @@ static const struct {
 	{ "abc", 0x06b05ab6733a6185u, 0x78af5f94892f3950u },
 };
 
-static void is_xxh3_128(void **state)
+static void digests_agree_with_xxh3_128(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(known); i++) {
@@ -69,7 +69,7 @@ static struct dcp_view *open_raw(struct dcp_version *v, const char *key)
 }
 
 /* torch.save on a big-endian machine, of a dtype that has no number here. */
-static void big_endian_of_other_dtypes(void **state)
+static void big_endian_codes_are_swapped(void **state)
 {
 	static const int64_t shape[] = { 2 }, stride[] = { 1 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -114,7 +114,7 @@ static void add_told(void *ctx, uint64_t done, uint64_t total, const char *what)
 	*last = done;
 }
 
-static void tells_how_far_it_is(void **state)
+static void digests_report_progress(void **state)
 {
 	struct dcp_version *v = open_version("tests/golden/hostile/base", false);
 	struct dcp_view *view = open_raw(v, "layer.weight");
@@ -134,9 +134,9 @@ static void tells_how_far_it_is(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_xxh3_128),
-		cmocka_unit_test(big_endian_of_other_dtypes),
-		cmocka_unit_test(tells_how_far_it_is),
+		cmocka_unit_test(digests_agree_with_xxh3_128),
+		cmocka_unit_test(big_endian_codes_are_swapped),
+		cmocka_unit_test(digests_report_progress),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

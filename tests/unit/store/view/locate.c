@@ -61,7 +61,7 @@ static int open_first(const struct t_dir *tree, struct dcp_err *err)
 	return rc;
 }
 
-static void other_shapes(void **state)
+static void stored_shapes_are_compared(void **state)
 {
 	static const struct {
 		int64_t shape[2];
@@ -144,7 +144,7 @@ static void cast_tensors_are_located(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(other_shapes),
+		cmocka_unit_test(stored_shapes_are_compared),
 		cmocka_unit_test(cast_tensors_are_located),
 	};
 

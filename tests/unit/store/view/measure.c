@@ -46,7 +46,7 @@ static bool always(void *ctx, uint64_t done, uint64_t all)
 	return true;
 }
 
-static void a_tensor_that_is_given_up_is_not_known(void **state)
+static void interrupted_tensors_are_not_known(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -65,7 +65,7 @@ static void a_tensor_that_is_given_up_is_not_known(void **state)
 }
 
 /* Two processes measure at the same time: none forgets what the other kept. */
-static void what_another_kept_is_not_lost(void **state)
+static void measures_of_other_processes_stay(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -89,7 +89,7 @@ static void what_another_kept_is_not_lost(void **state)
 	dcp_version_close(v);
 }
 
-static void a_tensor_that_cannot_be_read_is_not_known(void **state)
+static void unreadable_tensors_are_not_known(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_version *v = t_version_open(p);
@@ -113,9 +113,9 @@ T_TESTS()
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
 		AT_PLACE(a_tensor_is_measured_once),
-		AT_PLACE(a_tensor_that_is_given_up_is_not_known),
-		AT_PLACE(what_another_kept_is_not_lost),
-		AT_PLACE(a_tensor_that_cannot_be_read_is_not_known),
+		AT_PLACE(interrupted_tensors_are_not_known),
+		AT_PLACE(measures_of_other_processes_stay),
+		AT_PLACE(unreadable_tensors_are_not_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,7 +100,7 @@ static void check(const struct world *w, const char *name, bool mean, uint64_t l
 	dcp_view_close(view);
 }
 
-static void added_up(void **state)
+static void terms_are_added_up(void **state)
 {
 	struct world w;
 
@@ -133,7 +133,7 @@ static void a_term_is_lost(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(added_up),
+		cmocka_unit_test(terms_are_added_up),
 		cmocka_unit_test(a_term_is_lost),
 	};
 

@@ -342,7 +342,7 @@ static void check_golden(const char *folder, bool no_map)
 	json_decref(manifest);
 }
 
-static void golden_tensors(void **state)
+static void golden_tensors_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
@@ -534,7 +534,7 @@ static void a_cut_needs_only_its_own_shards(void **state)
 }
 
 /* The head of an item that was parsed before is compared in the mapping, which may end early. */
-static void a_known_item_in_a_cut_shard(void **state)
+static void cut_shards_of_known_items_are_noticed(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_view *view;
@@ -624,10 +624,10 @@ static int uninstall(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_tensors),
+		cmocka_unit_test(golden_tensors_are_read),
 		cmocka_unit_test(a_changed_shard_is_refused),
 		cmocka_unit_test(a_cut_needs_only_its_own_shards),
-		cmocka_unit_test(a_known_item_in_a_cut_shard),
+		cmocka_unit_test(cut_shards_of_known_items_are_noticed),
 		cmocka_unit_test(reads_are_counted),
 		cmocka_unit_test(a_cut_mapping_does_not_kill),
 	};

@@ -112,7 +112,7 @@ static void tell_check(struct t_index *p, size_t i, const char *key, const uint3
 	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
 }
 
-static void check_table(void **state)
+static void bad_items_are_broken(void **state)
 {
 	struct t_index *p = *state;
 	const struct dcp_tensor alias = { .key = "alias",
@@ -183,7 +183,8 @@ static void adapters_error_stays(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(check_table, t_index_setup, t_index_teardown),
+		cmocka_unit_test_setup_teardown(bad_items_are_broken, t_index_setup,
+						t_index_teardown),
 		cmocka_unit_test_setup_teardown(adapters_error_stays, t_index_setup,
 						t_index_teardown),
 	};

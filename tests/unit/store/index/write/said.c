@@ -34,7 +34,7 @@ static void files_are_merged(void **state)
 				     "__metadata__; it is too long or not Unicode\"}"));
 }
 
-static void long_ones_are_kept(void **state)
+static void long_values_are_kept(void **state)
 {
 	struct t_index *p = *state;
 	dcp_auto_buf struct dcp_buf value = DCP_BUF_INIT;
@@ -49,7 +49,7 @@ static void long_ones_are_kept(void **state)
 	assert_non_null(strstr(dcp_index_meta(p->ix, "metadata_lost"), "\"too_long\""));
 }
 
-static void files_that_differ_are_kept_apart(void **state)
+static void differing_files_are_kept_apart(void **state)
 {
 	struct t_index *p = *state;
 	const char *const says[] = { "x", "x", NULL };
@@ -72,7 +72,7 @@ static void files_that_differ_are_kept_apart(void **state)
 	assert_string_equal(dcp_index_meta(p->ix, "metadata_files"), want);
 }
 
-static void files_that_say_the_same_are_not(void **state)
+static void equal_files_are_not_kept_apart(void **state)
 {
 	struct t_index *p = *state;
 
@@ -84,7 +84,7 @@ static void files_that_say_the_same_are_not(void **state)
 	assert_null(dcp_index_meta(p->ix, "metadata_files"));
 }
 
-static void nothing_said_is_no_fact(void **state)
+static void empty_metadata_is_no_fact(void **state)
 {
 	struct t_index *p = *state;
 
@@ -98,13 +98,13 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(files_are_merged, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(long_ones_are_kept, t_index_setup,
+		cmocka_unit_test_setup_teardown(long_values_are_kept, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(files_that_differ_are_kept_apart, t_index_setup,
+		cmocka_unit_test_setup_teardown(differing_files_are_kept_apart, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(files_that_say_the_same_are_not, t_index_setup,
+		cmocka_unit_test_setup_teardown(equal_files_are_not_kept_apart, t_index_setup,
 						t_index_teardown),
-		cmocka_unit_test_setup_teardown(nothing_said_is_no_fact, t_index_setup,
+		cmocka_unit_test_setup_teardown(empty_metadata_is_no_fact, t_index_setup,
 						t_index_teardown),
 	};
 
