@@ -57,7 +57,7 @@ static void only_this_machine_is_listened_at(void **state)
 	}
 }
 
-static void a_path_that_is_too_long_is_refused(void **state)
+static void too_long_paths_are_refused(void **state)
 {
 	struct dcp_err err = { 0 };
 	char where[300] = "unix:/";
@@ -136,7 +136,7 @@ static void requests_are_answered(void **state)
  * A request without an end is cut at its limit, and clients that say nothing are not waited for for
  * ever.
  */
-static void slow_and_endless_clients_do_not_stop_others(void **state)
+static void slow_clients_do_not_stop_others(void **state)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	struct dcpfs_listen *l = NULL;
@@ -168,7 +168,7 @@ static void slow_and_endless_clients_do_not_stop_others(void **state)
 	rmdir(dir);
 }
 
-static void a_socket_that_was_left_is_replaced_and_nothing_else(void **state)
+static void only_a_leftover_socket_is_replaced(void **state)
 {
 	struct dcpfs_listen *l = NULL, *other = NULL;
 	dcp_auto_free char *at = NULL, *none = NULL;
@@ -202,10 +202,10 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(only_this_machine_is_listened_at),
-		cmocka_unit_test(a_path_that_is_too_long_is_refused),
+		cmocka_unit_test(too_long_paths_are_refused),
 		cmocka_unit_test(requests_are_answered),
-		cmocka_unit_test(slow_and_endless_clients_do_not_stop_others),
-		cmocka_unit_test(a_socket_that_was_left_is_replaced_and_nothing_else),
+		cmocka_unit_test(slow_clients_do_not_stop_others),
+		cmocka_unit_test(only_a_leftover_socket_is_replaced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

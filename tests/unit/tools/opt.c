@@ -144,7 +144,7 @@ static void assert_same_text(const char *got, const char *want)
 }
 
 /* Words find their rows: optional ones are left out from the left. */
-static void operand_table(void **state)
+static void operands_find_their_rows(void **state)
 {
 	static const struct opt_operand key[] = { { "SOURCE", false, OPT_SOURCE },
 						  { "VERSION", true, OPT_VERSION },
@@ -210,7 +210,7 @@ static void operand_table(void **state)
 	}
 }
 
-static void parse_table(void **state)
+static void options_are_parsed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -248,7 +248,7 @@ static void parse_table(void **state)
 }
 
 /* One that may be repeated: as often as there is room. */
-static void repeated_option(void **state)
+static void repeated_options_have_a_limit(void **state)
 {
 	struct {
 		struct opt_texts texts;
@@ -313,7 +313,7 @@ static void values_are_spelled(void **state)
 }
 
 /* Help wins over what is missing, but not over an error in front of it. */
-static void help_table(void **state)
+static void help_wins_over_missing_words(void **state)
 {
 	static const struct {
 		const char *what, *line;
@@ -343,9 +343,11 @@ static void help_table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parse_table),     cmocka_unit_test(operand_table),
-		cmocka_unit_test(repeated_option), cmocka_unit_test(values_are_spelled),
-		cmocka_unit_test(help_table),
+		cmocka_unit_test(options_are_parsed),
+		cmocka_unit_test(operands_find_their_rows),
+		cmocka_unit_test(repeated_options_have_a_limit),
+		cmocka_unit_test(values_are_spelled),
+		cmocka_unit_test(help_wins_over_missing_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void size_table(void **state)
+static void sizes_are_printed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(sizes); i++) {
@@ -121,7 +121,7 @@ static void size_table(void **state)
 	}
 }
 
-static void text_table(void **state)
+static void text_is_escaped_and_elided(void **state)
 {
 	(void)state;
 	assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* what columns characters take */
@@ -319,7 +319,7 @@ static void columns_give_way(void **state)
 	out_table_finish(&t);
 }
 
-static void an_empty_number(void **state)
+static void empty_numbers_keep_their_place(void **state)
 {
 	static const struct out_col three[] = { { "A", .right = true },
 						{ "BBB", .right = true },
@@ -379,7 +379,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void a_list_has_its_fields_in_every_form(void **state)
+static void lists_have_all_fields_in_every_form(void **state)
 {
 	static const uint64_t shape[] = { 16, 8 };
 
@@ -415,7 +415,7 @@ static void a_list_has_its_fields_in_every_form(void **state)
 	}
 }
 
-static void a_list_without_rows(void **state)
+static void lists_without_rows_have_heads(void **state)
 {
 	static const char *const want[] = { "",
 					    "KEY  STATE  SHAPE  SIZE  PART  CHANGED  TIME\n" };
@@ -451,7 +451,7 @@ static void every_line_fits(void **state)
 	}
 }
 
-static void mount_table(void **state)
+static void mounts_are_found(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(mounts); i++) {
@@ -504,7 +504,7 @@ static void names_stay_different(void **state)
 	dcp_buf_finish(&o.buf);
 }
 
-static void progress_lines(void **state)
+static void progress_lines_are_printed(void **state)
 {
 	static const char *const name = "decompressing model-00001-of-00030.safetensors.gz";
 	char line[256];
@@ -538,20 +538,20 @@ static void progress_lines(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),
-		cmocka_unit_test(text_table),
+		cmocka_unit_test(sizes_are_printed),
+		cmocka_unit_test(text_is_escaped_and_elided),
 		cmocka_unit_test(wrapping_keeps_words),
 		cmocka_unit_test(colours_follow_the_terminal),
 		cmocka_unit_test(times_are_printed),
 		cmocka_unit_test(causes_are_printed),
 		cmocka_unit_test(tables_are_aligned),
 		cmocka_unit_test(columns_give_way),
-		cmocka_unit_test(an_empty_number),
-		cmocka_unit_test(a_list_has_its_fields_in_every_form),
-		cmocka_unit_test(a_list_without_rows),
+		cmocka_unit_test(empty_numbers_keep_their_place),
+		cmocka_unit_test(lists_have_all_fields_in_every_form),
+		cmocka_unit_test(lists_without_rows_have_heads),
 		cmocka_unit_test(every_line_fits),
-		cmocka_unit_test(mount_table),
-		cmocka_unit_test(progress_lines),
+		cmocka_unit_test(mounts_are_found),
+		cmocka_unit_test(progress_lines_are_printed),
 		cmocka_unit_test(names_stay_different),
 	};
 

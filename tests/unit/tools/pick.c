@@ -38,7 +38,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void match_table(void **state)
+static void words_match_versions(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -56,7 +56,7 @@ static void match_table(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(match_table) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(words_match_versions) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void text_is_escaped(void **state)
 	assert_string_equal(b.p, "a&lt;\nb\\xe2\\x80\\xae");
 }
 
-static void a_drawing(void **state)
+static void drawings_are_written(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
@@ -63,7 +63,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_is_escaped),
-		cmocka_unit_test(a_drawing),
+		cmocka_unit_test(drawings_are_written),
 		cmocka_unit_test(neighbouring_colors_differ),
 	};
 

@@ -231,7 +231,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void as_cpython(void **state)
+static void pickles_are_cpythons(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++)
@@ -250,7 +250,7 @@ static void as_cpython(void **state)
 }
 
 /* Bytes that the caller writes: the pickle is complete around them. */
-static void foreign_bytes(void **state)
+static void bytes_of_the_caller_are_framed(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 	struct dcp_pickler p;
@@ -297,8 +297,8 @@ static void mistakes_are_refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_cpython),
-		cmocka_unit_test(foreign_bytes),
+		cmocka_unit_test(pickles_are_cpythons),
+		cmocka_unit_test(bytes_of_the_caller_are_framed),
 		cmocka_unit_test(mistakes_are_refused),
 	};
 

@@ -56,7 +56,7 @@ static void check_file(const struct t_written *file, const char *const *keys, si
 	dcp_arena_finish(&arena);
 }
 
-static void one_file(void **state)
+static void a_file_alone_is_written(void **state)
 {
 	const struct dcp_write_opts opts = { .name = "w.safetensors" };
 	/* natural order would put 10 bytes of BF16 before the F32 */
@@ -147,7 +147,7 @@ static int fail_crc32(void *ctx, uint32_t crc, size_t run)
 }
 
 /* A sink that fails at its n-th call gets no other, and its error comes out. */
-static void sink_fails(void **state)
+static void failures_of_the_sink_are_returned(void **state)
 {
 	const struct dcp_write_opts opts = { .max_shard = 16 };
 	struct failing f = { 0 };
@@ -167,7 +167,7 @@ static void sink_fails(void **state)
 }
 
 /* More than a file, and than a header, may have. */
-static void too_much(void **state)
+static void oversized_files_and_headers_are_refused(void **state)
 {
 	static const uint64_t half = (uint64_t)1 << 62;
 	const struct dcp_write_tensor two[] = { T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, half, 0),
@@ -247,12 +247,12 @@ static void header_text_is_right(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_file),
+		cmocka_unit_test(a_file_alone_is_written),
 		cmocka_unit_test(several_files_are_written),
 		cmocka_unit_test(unfit_tensors_are_refused),
-		cmocka_unit_test(sink_fails),
+		cmocka_unit_test(failures_of_the_sink_are_returned),
 		cmocka_unit_test(header_text_is_right),
-		cmocka_unit_test(too_much),
+		cmocka_unit_test(oversized_files_and_headers_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,7 +175,7 @@ static void versions_count_their_files(void **state)
 }
 
 /* Offsets at both sides of every border, and around parts without bytes. */
-static void parts_of_a_model(void **state)
+static void offsets_find_their_part(void **state)
 {
 	static const struct dcpfs_model_part parts[] = { { 0, 1 },  { 10, 2 }, { 10, 3 },
 							 { 25, 4 }, { 26, 5 }, { 26, 6 } };
@@ -209,7 +209,7 @@ T_TESTS()
 		cmocka_unit_test(bytes_of_text_are_bounded),
 		cmocka_unit_test(versions_count_their_files),
 		cmocka_unit_test(idle_models_are_few),
-		cmocka_unit_test(parts_of_a_model),
+		cmocka_unit_test(offsets_find_their_part),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 static struct dcpfs fs = { .nodes = dcpfs_nodes };
 
-static void ino_round_trip(void **state)
+static void inode_numbers_are_unpacked(void **state)
 {
 	static const struct dcpfs_ino inos[] = {
 		{ 0, DCPFS_ROOT, 0 },
@@ -70,7 +70,7 @@ static void every_node_is_reachable(void **state)
 }
 
 /* What is not fixed is found and listed by functions of the row, and each link leads somewhere. */
-static void every_row_has_its_functions(void **state)
+static void every_kind_has_its_functions(void **state)
 {
 	(void)state;
 	for (const struct dcpfs_node *n = dcpfs_nodes; n < dcpfs_nodes + DCPFS_KIND_COUNT;
@@ -95,7 +95,7 @@ static bool emit_none(void *ctx, const char *name, const struct stat *st, uint64
 }
 
 /* Numbers that a file handle may hold, though no lookup gave them. */
-static void of_a_version_without_one(void **state)
+static void nodes_without_a_version_are_gone(void **state)
 {
 	(void)state;
 	for (unsigned k = 0; k < DCPFS_KIND_COUNT; k++) {
@@ -124,7 +124,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void stem_table(void **state)
+static void extensions_are_cut_off(void **state)
 {
 	char stem[DCP_NAME_MAX + 1], longest[DCP_NAME_MAX + 16];
 
@@ -277,7 +277,7 @@ static void metrics_count_times_and_answers(void **state)
 }
 
 /* What lies below another file system's mount is in none of ours. */
-static void mounts_of_others(void **state)
+static void mounts_of_others_are_not_ours(void **state)
 {
 	char path[] = "/proc/self/fd";
 	struct dcp_mount m;
@@ -293,17 +293,17 @@ static void mounts_of_others(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ino_round_trip),
+		cmocka_unit_test(inode_numbers_are_unpacked),
 		cmocka_unit_test(every_node_is_reachable),
-		cmocka_unit_test(every_row_has_its_functions),
-		cmocka_unit_test(of_a_version_without_one),
-		cmocka_unit_test(stem_table),
+		cmocka_unit_test(every_kind_has_its_functions),
+		cmocka_unit_test(nodes_without_a_version_are_gone),
+		cmocka_unit_test(extensions_are_cut_off),
 		cmocka_unit_test(errors_are_counted_once_a_key),
 		cmocka_unit_test(errors_are_forgotten),
 		cmocka_unit_test(slabs_come_back),
 		cmocka_unit_test(stats_name_every_counter),
 		cmocka_unit_test(metrics_count_times_and_answers),
-		cmocka_unit_test(mounts_of_others),
+		cmocka_unit_test(mounts_of_others_are_not_ours),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

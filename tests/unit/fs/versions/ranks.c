@@ -76,7 +76,7 @@ static bool is_kept(struct world *w, uint32_t slot)
 	return r != NULL;
 }
 
-static void a_listing_makes_none(void **state)
+static void listing_keeps_no_ranks(void **state)
 {
 	struct world w;
 	uint32_t slot;
@@ -119,7 +119,7 @@ static void entering_always_works(void **state)
 	teardown(&w);
 }
 
-static void the_oldest_go(void **state)
+static void the_longest_unused_ranks_go(void **state)
 {
 	struct world w;
 	uint32_t used, unused;
@@ -137,7 +137,7 @@ static void the_oldest_go(void **state)
 }
 
 /* More than are kept are in use: none of them goes, and they go when they are let go. */
-static void those_in_use_stay(void **state)
+static void ranks_in_use_stay(void **state)
 {
 	struct dcpfs_version **held = calloc(KEPT + 500, sizeof(*held));
 	struct world w;
@@ -160,7 +160,7 @@ static void those_in_use_stay(void **state)
 }
 
 /* A slot is given to something else only when all were given, as another generation. */
-static void slots_given_again(void **state)
+static void reused_slots_get_another_generation(void **state)
 {
 	const uint32_t slots = 1u << DCPFS_SLOT_BITS;
 	struct world w;
@@ -186,9 +186,11 @@ static void slots_given_again(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_listing_makes_none), cmocka_unit_test(entering_always_works),
-		cmocka_unit_test(the_oldest_go),        cmocka_unit_test(those_in_use_stay),
-		cmocka_unit_test(slots_given_again),
+		cmocka_unit_test(listing_keeps_no_ranks),
+		cmocka_unit_test(entering_always_works),
+		cmocka_unit_test(the_longest_unused_ranks_go),
+		cmocka_unit_test(ranks_in_use_stay),
+		cmocka_unit_test(reused_slots_get_another_generation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,7 @@ static int memory(const char *name, unsigned seals)
 	return fd;
 }
 
-static void opens_no_other_file(void **state)
+static void windows_of_other_files_are_refused(void **state)
 {
 	enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 	char shard[] = "/dev/shm/window-XXXXXX", room[SLOTS * SLOT], was[sizeof(room)];
@@ -181,7 +181,8 @@ static void opens_no_other_file(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(opens_no_other_file) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(
+		windows_of_other_files_are_refused) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static bool only_b(void *ctx, size_t tensor, size_t part)
 }
 
 /* Nothing is completed of which pieces are missing. */
-static void a_save_with_missing_pieces_is_not_completed(void **state)
+static void incomplete_saves_are_not_published(void **state)
 {
 	const struct save_source some = { .read = read_bytes, .has = only_b };
 	struct dcp_err err = { 0 };
@@ -447,7 +447,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(saves_are_resumed),
-		cmocka_unit_test(a_save_with_missing_pieces_is_not_completed),
+		cmocka_unit_test(incomplete_saves_are_not_published),
 		cmocka_unit_test(foreign_files_are_kept),
 		cmocka_unit_test(names_are_checked),
 		cmocka_unit_test(text_is_as_long_as_counted),

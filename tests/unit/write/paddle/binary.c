@@ -64,7 +64,7 @@ static void directories_are_written(void **state)
 }
 
 /* What Paddle writes of f4 (2, 3). */
-static void one_tensor(void **state)
+static void a_tensor_alone_is_written(void **state)
 {
 	static const uint8_t head[26] = { [16] = 6, [20] = 8, 5, 16, 2, 16, 3 };
 	const struct dcp_write_set one = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
@@ -106,7 +106,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(directories_are_written),
-		cmocka_unit_test(one_tensor),
+		cmocka_unit_test(a_tensor_alone_is_written),
 		cmocka_unit_test(variables_are_written),
 		cmocka_unit_test(unfit_tensors_are_refused),
 	};

@@ -134,7 +134,7 @@ static void big_tensors_are_written(void **state)
 }
 
 /* numpy's byte order of what has one byte. */
-static void one_byte(void **state)
+static void bytes_have_no_byte_order(void **state)
 {
 	const struct dcp_write_tensor t[] = { T_WRITE_WHOLE("u", DCP_DTYPE_U8, 1, 3, 0) };
 	const struct dcp_write_set set = { .tensors = t, .ntensors = 1, .ranks = 1 };
@@ -193,7 +193,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_protocols_are_written),
 		cmocka_unit_test(big_tensors_are_written),
-		cmocka_unit_test(one_byte),
+		cmocka_unit_test(bytes_have_no_byte_order),
 		cmocka_unit_test(writing_twice_gives_the_same),
 		cmocka_unit_test(unfit_tensors_are_refused),
 	};

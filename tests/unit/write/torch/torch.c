@@ -106,7 +106,7 @@ static const struct {
 	{ "torch.Size", "[4,0]" },
 };
 
-static void round_trip(void **state)
+static void values_are_read_back(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(values); i++)
@@ -179,7 +179,7 @@ static void unfit_objects_are_refused(void **state)
 }
 
 /* Numbers and text that an index may hold for a class that cannot have them. */
-static void no_such_time(void **state)
+static void impossible_times_are_refused(void **state)
 {
 	const struct dcp_object o[] = {
 		object("datetime.timedelta", "1e300"),
@@ -199,7 +199,7 @@ static void no_such_time(void **state)
 	}
 }
 
-static void too_deep(void **state)
+static void deep_values_are_refused(void **state)
 {
 	char json[601] = "";
 	struct dcp_object o = object("list", json);
@@ -338,7 +338,7 @@ static void lists_are_written(void **state)
 /*
  * A key that is also the path of a container: DCP's flat keys can have it, a nested value cannot.
  */
-static void no_place(void **state)
+static void keys_of_containers_are_refused(void **state)
 {
 	const struct dcp_object objects[] = { ITEM("a.b", "a", "b"), ITEM("a", "a") };
 	const struct dcp_write_set set = { .objects = objects, .nobjects = 2, .ranks = 1 };
@@ -386,7 +386,7 @@ static void shared_storages_are_written_once(void **state)
 	t_write_finish(&w);
 }
 
-static void refused_keys(void **state)
+static void invalid_keys_are_refused(void **state)
 {
 	(void)state;
 	assert_null(dcp_torch_write_refuses_key("a.\xc3\xa9\xed\xb2\x80\xc0\x80"));
@@ -395,7 +395,7 @@ static void refused_keys(void **state)
 	assert_non_null(dcp_torch_write_refuses_key("a\xc3"));
 }
 
-static void refused_dtypes(void **state)
+static void unwritable_dtypes_are_refused(void **state)
 {
 	struct dcp_write_tensor t = T_WRITE_WHOLE("a", DCP_DTYPE_F8_E4M3, 1, 1, 0);
 
@@ -492,16 +492,16 @@ static void ranks_are_written(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),
+		cmocka_unit_test(values_are_read_back),
 		cmocka_unit_test(unfit_objects_are_refused),
-		cmocka_unit_test(too_deep),
-		cmocka_unit_test(no_such_time),
+		cmocka_unit_test(deep_values_are_refused),
+		cmocka_unit_test(impossible_times_are_refused),
 		cmocka_unit_test(nested_dicts_are_written),
 		cmocka_unit_test(lists_are_written),
 		cmocka_unit_test(ranks_are_written),
-		cmocka_unit_test(refused_dtypes),
-		cmocka_unit_test(no_place),
-		cmocka_unit_test(refused_keys),
+		cmocka_unit_test(unwritable_dtypes_are_refused),
+		cmocka_unit_test(keys_of_containers_are_refused),
+		cmocka_unit_test(invalid_keys_are_refused),
 		cmocka_unit_test(shared_storages_are_written_once),
 		cmocka_unit_test(universal_files_are_written),
 	};

@@ -293,7 +293,7 @@ static int rank_leaves(const struct dcpload_comm *comm, void *arg)
 	       expect(strcmp(err.text, "threads: another rank has ended") == 0);
 }
 
-static void a_rank_that_leaves_is_noticed(void **state)
+static void leaving_ranks_are_noticed(void **state)
 {
 	(void)state;
 	for (int calls = 0; calls < 5; calls++)
@@ -338,7 +338,7 @@ static int told_allgather(void *ctx, const void *mine, size_t n, void *all, int 
 	return 0;
 }
 
-static void told_sizes_that_overflow_are_refused(void **state)
+static void overflowing_sizes_are_refused(void **state)
 {
 	static const uint64_t huge[] = { 0, UINT64_MAX - 3, 1, 1 };
 	static const uint64_t sum[] = { 0, 1ull << 63, 1ull << 63, 9 };
@@ -430,9 +430,9 @@ T_TESTS()
 		cmocka_unit_test(gathering_keeps_the_order),
 		cmocka_unit_test(ranks_compare_bytes),
 		cmocka_unit_test(ranks_gather_only_their_own),
-		cmocka_unit_test(a_rank_that_leaves_is_noticed),
+		cmocka_unit_test(leaving_ranks_are_noticed),
 		cmocka_unit_test(ranks_of_a_node_are_known),
-		cmocka_unit_test(told_sizes_that_overflow_are_refused),
+		cmocka_unit_test(overflowing_sizes_are_refused),
 		cmocka_unit_test(bad_communicators_are_refused),
 		cmocka_unit_test(a_rank_alone_agrees),
 	};

@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 #include "tools/load/comm/comm.h"
 
-static void first_hosts(void **state)
+static void the_first_host_is_parsed(void **state)
 {
 	static const struct {
 		const char *list, *first;
@@ -239,7 +239,7 @@ static void the_spread_of_ranks_is_known(void **state)
 	set("");
 }
 
-static void ranks_of_mpi(void **state)
+static void mpi_ranks_and_timeouts_are_read(void **state)
 {
 	struct dcpload_error err;
 	int ms;
@@ -265,7 +265,7 @@ static void ranks_of_mpi(void **state)
 	set("");
 }
 
-static void local_ranks(void **state)
+static void local_ranks_are_read(void **state)
 {
 	static const struct {
 		const char *env;
@@ -357,11 +357,11 @@ static void messages_name_the_variable(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(first_hosts),
+		cmocka_unit_test(the_first_host_is_parsed),
 		cmocka_unit_test(launchers_are_recognised),
 		cmocka_unit_test(ports_follow_from_the_job),
-		cmocka_unit_test(ranks_of_mpi),
-		cmocka_unit_test(local_ranks),
+		cmocka_unit_test(mpi_ranks_and_timeouts_are_read),
+		cmocka_unit_test(local_ranks_are_read),
 		cmocka_unit_test(messages_name_the_variable),
 		cmocka_unit_test(the_spread_of_ranks_is_known),
 	};

@@ -26,7 +26,7 @@ static void *make(void *arg)
 	return NULL;
 }
 
-static void is_made_once(void **state)
+static void secrets_are_made_once(void **state)
 {
 	struct maker m[THREADS];
 	pthread_t thread[THREADS];
@@ -60,7 +60,7 @@ static void is_made_once(void **state)
 	rmdir(dir);
 }
 
-static void says_why_not(void **state)
+static void unsafe_secrets_are_refused(void **state)
 {
 	char dir[64] = "/tmp/secret-XXXXXX", path[128], text[LOAD_SECRET_BYTES + 1];
 	struct dcpload_error err;
@@ -90,8 +90,8 @@ static void says_why_not(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_made_once),
-		cmocka_unit_test(says_why_not),
+		cmocka_unit_test(secrets_are_made_once),
+		cmocka_unit_test(unsafe_secrets_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,7 +63,7 @@ static void execute(struct dcpload_plan *plan, uint64_t longs, uint64_t shorts)
 	assert_int_equal(reads_of_short, shorts);
 }
 
-static void long_runs(void **state)
+static void cached_long_runs_come_from_mappings(void **state)
 {
 	const struct dcpload_config config = {
 		.size = sizeof(config), .io = DCPLOAD_IO_BUFFERED, .cache = "", .threads = 1
@@ -120,7 +120,7 @@ static void long_runs(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(long_runs),
+		cmocka_unit_test(cached_long_runs_come_from_mappings),
 	};
 
 	dcp_guard_enable();

@@ -215,7 +215,7 @@ static void cut(const struct job *j)
 	assert_int_equal(truncate(t_dir_path(&j->d, "__0_0.distcp"), (off_t)j->data.n - 1), 0);
 }
 
-static void given_by_hooks(void **state)
+static void objects_reach_the_hooks(void **state)
 {
 	struct job j;
 
@@ -258,7 +258,7 @@ static void faults_of_objects_are_reported(void **state)
 	end(&j);
 }
 
-static void read_directly(void **state)
+static void objects_are_read_directly(void **state)
 {
 	static char room[BLOB];
 	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
@@ -303,9 +303,9 @@ static void read_directly(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(given_by_hooks),
+		cmocka_unit_test(objects_reach_the_hooks),
 		cmocka_unit_test(faults_of_objects_are_reported),
-		cmocka_unit_test(read_directly),
+		cmocka_unit_test(objects_are_read_directly),
 	};
 	return cmocka_run_group_tests_name("objects", tests, NULL, NULL);
 }

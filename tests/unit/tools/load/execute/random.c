@@ -483,7 +483,7 @@ static double seconds(void)
 	return (double)dcp_now_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
-static void by_chance(void **state)
+static void random_jobs_are_loaded(void **state)
 {
 	const char *given = getenv("DCPFS_TEST_SECONDS");
 	double end = seconds() + (given ? strtod(given, NULL) : 1.5);
@@ -522,7 +522,7 @@ static void by_chance(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(by_chance),
+		cmocka_unit_test(random_jobs_are_loaded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 #define INFO "MemTotal:  99 kB\nMemAvailable:    40 kB\nSwapFree: 2 kB\n"
 
-static void is_the_least(void **state)
+static void the_least_limit_counts(void **state)
 {
 	static const struct {
 		const char *what, *info, *groups, *max, *now, *stat, *above;
@@ -58,7 +58,7 @@ static void is_the_least(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(is_the_least) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(the_least_limit_counts) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
