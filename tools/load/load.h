@@ -29,6 +29,7 @@
 #include "core/store/io/queue.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
+#include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
 struct dcp_layout;
@@ -62,9 +63,8 @@ struct dcpload {
 	uint32_t *local;            /* ranks on this node, in order */
 	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
 	struct load_device *device; /* NULL: the host */
-	/* NCCL between the devices of all ranks; NULL: not tried, or not available */
-	struct load_nccl *nccl;
-	struct load_ipc *ipc; /* CUDA IPC between the devices of a node; NULL as for @nccl */
+	/* between the devices of all ranks; NULL: not tried, or not available */
+	struct load_link *link[LOAD_LINKS];
 	char device_why[160];
 	uint64_t open_ns;
 };
@@ -162,8 +162,7 @@ struct load_there {
 
 struct load_block;
 struct load_gds;
-struct load_ipc;
-struct load_nccl;
+struct load_link;
 struct load_rounds;
 struct load_ship;
 struct load_window;
@@ -197,8 +196,7 @@ struct dcpload_plan {
 	struct load_device *device;
 	struct load_ship *ship;   /* copies to the device; NULL: there is no device */
 	struct load_gds *gds;     /* reads into memory of the device; NULL: the host reads */
-	struct load_nccl *nccl;   /* that of @ck, if messages go by NCCL */
-	struct load_ipc *ipc;     /* that of @ck, if messages go by IPC; never both */
+	struct load_link *link;   /* of @ck, by which messages go between devices; or NULL */
 	struct load_there *there; /* by stretch of the chunks, with @gds */
 	void *stream;             /* of the caller */
 	bool devices;             /* some rank has a device */

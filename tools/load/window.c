@@ -17,7 +17,6 @@
 #include "core/base/base.h"
 #include "core/base/system.h"
 #include "core/store/io/queue.h"
-#include "tools/load/memory/memory.h"
 
 enum {
 	LOOK_MS = 100, /* between checks whether the other members are alive */

@@ -18,7 +18,6 @@
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/memory/memory.h"
 
 enum {
 	MOST_AGAIN = 16 /* attempts after the first */,

@@ -16,7 +16,6 @@
 #include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
-#include "tools/load/memory/memory.h"
 
 /*
  * Reads chunks: past the page cache if they are not in it, and only from files that are unchanged.
@@ -260,8 +259,7 @@ enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
 /* Queue a copy to the buffer from which the device sends, or other ranks read. */
 static int copy_there(const struct dcpload_plan *p, void *dst, const void *src, uint64_t n)
 {
-	return p->ipc ? load_ipc_copy(p->ipc, dst, src, n)
-		      : load_nccl_copy(p->nccl, dst, src, n);
+	return load_link_copy(p->link, dst, src, n);
 }
 
 /* For messages between devices: copy the packed bytes [@from, @to) to the device. */
@@ -334,7 +332,8 @@ static int pack_messages(struct dcpload_plan *p, uint64_t stripe, const uint8_t 
 static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 {
 	const struct dcp_chunks *c = p->chunks;
-	char *to = p->ipc ? p->rounds->now : (char *)p->rounds->in + p->rounds->self * c->slot;
+	struct load_rounds *r = p->rounds;
+	char *to = p->link->kind->in_place ? r->now : (char *)r->in + r->self * c->slot;
 	int rc = 0;
 
 	for (size_t i = c->first[k]; i < c->first[k + 1] && rc == 0; i++)
@@ -348,6 +347,7 @@ static void expect_parts(struct dcpload_plan *p, uint64_t first)
 {
 	struct load_rounds *r = p->rounds;
 	size_t next = r->next_mine;
+	bool in_place = r->device && p->link->kind->in_place;
 	uint8_t *to = r->in;
 
 	for (uint32_t d = 0; d < r->of.ranks; d++) {
@@ -355,13 +355,13 @@ static void expect_parts(struct dcpload_plan *p, uint64_t first)
 		r->recv[d] = to;
 		if (d == r->self && r->device && !r->same)
 			r->recv[d] = (void *)(uintptr_t)r->send[d];
-		if (p->ipc && r->same) {
+		if (in_place && r->same) {
 			r->send[d] = r->now;
 			r->recv[d] = r->now;
 		}
 		if (d == r->self)
 			r->nsend[d] = r->nrecv[d] = 0;
-		if (to && !p->ipc)
+		if (to && !in_place)
 			to += r->same ? p->chunks->slot : r->nrecv[d];
 		p->report.received += r->nrecv[d];
 	}
@@ -399,25 +399,23 @@ static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t s
 }
 
 /*
- * Exchange messages between devices. First all ranks learn whether a rank has failed, so that they
- * do not wait for it; they learn of failures here in the next round, or at the end.
+ * Exchange messages between devices. First all ranks learn whether a rank has failed; they learn of
+ * later failures in the next round, or at the end.
  */
 static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpload_error *err)
 {
+	const struct load_link_kind *kind = p->link->kind;
 	struct load_rounds *r = p->rounds;
 	uint64_t bytes = 0;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc = p->ipc ? load_ipc_meet(p->ipc, r->send, r->nsend, r->recv, r->nrecv, failed,
-					err)
-			: load_agree(p->ck->comm, load_device_said(p->device, *failed, err),
-				     err, (int)p->ck->config.timeout_ms);
+	int rc = kind->meet(p->link, r->send, r->nsend, r->recv, r->nrecv, failed, err);
 
 	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
-	if (rc < 0 || p->ipc)
+	if (rc < 0 || kind->in_place)
 		return rc;
 	start = dcp_now_ns(CLOCK_MONOTONIC);
-	*failed = r->same ? load_nccl_gather(p->nccl, r->in, p->chunks->slot)
-			  : load_nccl_exchange(p->nccl, r->send, r->nsend, r->recv, r->nrecv);
+	*failed = r->same ? kind->gather(p->link, r->in, p->chunks->slot)
+			  : kind->exchange(p->link, r->send, r->nsend, r->recv, r->nrecv);
 	for (uint32_t d = 0; d < r->of.ranks; d++)
 		bytes += r->nrecv[d];
 	load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, bytes);
@@ -475,7 +473,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 	}
 	if (p->ship && rc == 0 && *failed == 0)
 		*failed = load_ship_reap(p->ship, true); /* memory of messages is reused */
-	if (p->ipc)
+	if (r->device && p->link->kind->in_place)
 		load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, received);
 	if (slot)
 		load_window_done(p->window, k);
@@ -495,14 +493,17 @@ static void keep_device_memory(struct dcpload_plan *p)
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
+	const struct load_link_kind *link = p->link ? p->link->kind : NULL;
 	/*
 	 * After a failure the other ranks still get messages; they learn of the failure at the end.
 	 */
 	struct load_filler f = { .p = p, .step = 1, .keeps_going = true };
 	struct load_active a = { .rounds = true };
 	size_t rounds = dcp_stripe_rounds(&r->of);
-	int rc = p->ipc ? load_ipc_map(p->ipc, r->there, load_rounds_device_bytes(r), err) : 0,
-	    failed = p->nccl ? load_nccl_ready(p->nccl) : 0;
+	int failed = link && link->ready ? link->ready(p->link) : 0,
+	    rc = link && link->begin
+			 ? link->begin(p->link, r->there, load_rounds_device_bytes(r), err)
+			 : 0;
 
 	memset(r->next, 0, r->of.ranks * sizeof(*r->next));
 	r->next_mine = 0;
@@ -520,9 +521,7 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_device_said(p->device, failed, err);
 	if (p->ship && rc < 0)
 		load_ship_drop(p->ship);
-	if (p->nccl && rc < 0)
-		load_nccl_drop(p->nccl);
-	if (p->ipc && load_ipc_unmap(p->ipc, NULL) < 0)
+	if (link && link->end(p->link, rc) < 0)
 		keep_device_memory(p);
 	return rc;
 }

@@ -23,7 +23,6 @@
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
-#include "tools/load/memory/memory.h"
 
 /* Buffers for comparing, which are reused for all parts. Zero it first. */
 struct load_rooms {

@@ -265,100 +265,93 @@ int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_rea
 const char *load_gds_why(struct load_gds *g);
 
 /*
- * ipc: the ranks of a node read memory of each other's devices, by CUDA IPC.
+ * link: bytes from device to device between the ranks of a job, by NVIDIA's NCCL or, on one node,
+ * by CUDA IPC.
  *
- * Each rank has a window in memory of its device, which the other ranks map for the duration of an
- * execution. A rank copies its bytes into its window; when all ranks have met in load_ipc_meet(),
- * each rank reads what it needs from the windows. Memory that other ranks have mapped must not be
- * freed: the owner may use or free it again only when all ranks have reported that they unmapped
- * it.
+ * A rank copies what it sends to memory of its device, and all ranks meet. NCCL then sends the
+ * bytes. By IPC each rank has the memory of the others mapped from begin() to end(), and reads it
+ * in place; memory that others have mapped must not be freed.
  *
- * Functions return 0 or a negative errno. Functions that take @err are collective, and fail on all
+ * Functions return 0 or a negative errno. Those that take @err are collective and fail on all
  * ranks; for the others load_device_said() has details.
  */
 
-struct load_ipc;
+struct load_link_kind;
+
+/* The first member of the struct of every kind of link. */
+struct load_link {
+	const struct load_link_kind *kind;
+	const struct dcpload_comm *comm;
+	struct load_device *d;
+	void *lane, *mark;
+	int timeout_ms; /* of the job; a rank waits for its device half as long */
+};
+
+struct load_link_kind {
+	const char *name; /* "NCCL" */
+	size_t size;      /* of its struct */
+	bool one_node;    /* it joins the ranks of one node only */
+	bool in_place; /* ranks read each other's memory: it has no exchange() and gather() */
+	/* Prepare this rank: not collective, though it takes @err. */
+	int (*prepare)(struct load_link *l, struct dcpload_error *err);
+	/* Join the ranks, all of which are prepared, and find out whether it works. */
+	int (*join)(struct load_link *l, struct dcpload_error *err);
+	/* 22809: version 2.28.9; NULL: it has none */
+	uint32_t (*version)(const struct load_link *l);
+	/* Can it still be used? NULL: yes. */
+	int (*ready)(struct load_link *l);
+	void (*finish)(struct load_link *l);
+
+	/* Begin an execution. @mine: all @bytes of the memory from which this rank sends. */
+	int (*begin)(struct load_link *l, void *mine, uint64_t bytes,
+		     struct dcpload_error *err);
+	/*
+	 * Wait until the copies of all ranks are made. If a rank passes *failed < 0, the call fails
+	 * on all ranks; *failed is set if this rank fails later on. send[r]: where the nsend[r]
+	 * bytes for rank r are. recv[r]: in_place, it is set to the address of the nrecv[r] bytes
+	 * from rank r, except for this rank itself.
+	 */
+	int (*meet)(struct load_link *l, const void *const *send, const uint64_t *nsend,
+		    void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);
+	/*
+	 * Collective. Exchange the messages, as alltoallv() of struct dcpload_comm. They have
+	 * arrived when it returns.
+	 */
+	int (*exchange)(struct load_link *l, const void *const *send, const uint64_t *nsend,
+			void *const *recv, const uint64_t *nrecv);
+	/*
+	 * Collective. Each rank gives @bytes, at rank * @bytes of @all, and gets the bytes of all
+	 * ranks.
+	 */
+	int (*gather)(struct load_link *l, void *all, uint64_t bytes);
+	/* alltoallv() of messages in host memory; NULL: it has none. */
+	int (*alltoallv)(struct load_link *l, const void *const *send, const uint64_t *nsend,
+			 void *const *recv, const uint64_t *nrecv, struct dcpload_error *err);
+	/*
+	 * Collective. End an execution that had the result @rc. A failure: other ranks may still
+	 * have the memory of this rank mapped.
+	 */
+	int (*end)(struct load_link *l, int rc);
+};
+
+enum { LOAD_LINKS = 2 };
+extern const struct load_link_kind load_nccl, load_ipc;
 
 /*
- * Find out whether all ranks of @comm can use CUDA IPC, by mapping and reading memory of each
- * other. @why_not: why @d of this rank cannot take part; NULL: it can. *@out is the result of an
- * earlier call, or NULL. A failure leaves *@out unchanged.
+ * Collective: link all ranks of @comm, or none. @why_not: why @d of this rank cannot take part;
+ * NULL: it can. *@out is the result of an earlier call, or NULL. A failure leaves *@out unchanged.
  */
-int load_ipc_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
-		  int timeout_ms, struct load_ipc **out, struct dcpload_error *err);
+int load_link_open(const struct load_link_kind *kind, const struct dcpload_comm *comm,
+		   struct load_device *d, const char *why_not, int timeout_ms,
+		   struct load_link **out, struct dcpload_error *err);
 /* Not collective. NULL: nothing happens. */
-void load_ipc_close(struct load_ipc *n);
+void load_link_close(struct load_link *l);
+/* Queue a copy of @bytes from host memory to memory from which this rank sends. */
+int load_link_copy(struct load_link *l, void *dst, const void *src, uint64_t bytes);
+/* Wait until no copy is under way. */
+int load_link_settle(struct load_link *l);
 
-/*
- * Map the windows of all ranks. The window of this rank is the whole allocation of @bytes at @mine.
- * Call load_ipc_unmap() afterwards, also after a failure.
- */
-int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_error *err);
-/*
- * Collective. Wait until no copy is under way, and unmap the windows of the other ranks. If any
- * rank fails, also in ending its copies, the window of this rank must not be freed.
- */
-int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err);
-
-/* Queue a copy of @bytes from host memory to the window. */
-int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes);
-/*
- * Wait for all ranks: when this returns, the copies of all ranks into their windows have ended.
- * send[r]: where in the window of this rank the nsend[r] bytes are that rank r reads. recv[r]
- * becomes the address of the nrecv[r] bytes of rank r that this rank reads, except for this rank
- * itself. If a rank passes @failed < 0, the call fails on all ranks; later failures are passed to
- * all ranks too.
- */
-int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *nsend,
-		  void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);
-
-/*
- * nccl: messages between the devices of the ranks of a job, by NVIDIA's NCCL.
- *
- * No call of NCCL blocks: the loader waits for its operations until a deadline, and after any
- * failure aborts the communicator, which cannot be used any more. The other ranks do not learn of a
- * failure here: they wait for this rank until their deadline, half of the job's timeout, so that
- * all ranks are back in time for the next agreement. Functions return 0 or a negative errno, and
- * then load_device_said() has details.
- */
-
-struct load_nccl;
-
-/*
- * Collective: make a communicator of NCCL for all ranks of @comm, or for none. @why_not: why @d of
- * this rank cannot take part; NULL: it can. *@out is the result of an earlier call, or NULL. A
- * failure leaves *@out unchanged.
- */
-int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
-		   int timeout_ms, struct load_nccl **out, struct dcpload_error *err);
-/* Can the communicator be used? Not after a failure. */
-int load_nccl_ready(struct load_nccl *n);
-/* Not collective. NULL: nothing happens. */
-void load_nccl_close(struct load_nccl *n);
-/* 22809: NCCL 2.28.9 */
-uint32_t load_nccl_version(const struct load_nccl *n);
 /* Describe the NCCL of this machine in one line: 0, or -ELIBACC, -ELIBBAD. */
 int load_nccl_probe(char *found, size_t size);
 /* The version of NCCL, "2.28.9"; NULL: there is no usable NCCL. */
 const char *load_nccl_library(void);
-
-/* Queue a copy of @bytes from host memory to @dst, from which the next message may be sent. */
-int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t bytes);
-/* After a failure: wait until no copy is under way. */
-void load_nccl_drop(struct load_nccl *n);
-
-/*
- * Collective. Exchange messages in memory of devices, as alltoallv() of struct dcpload_comm. They
- * have arrived when it returns.
- */
-int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint64_t *nsend,
-		       void *const *recv, const uint64_t *nrecv);
-/* Collective. Each rank gives @bytes, at rank * @bytes of @all, and gets the bytes of all ranks. */
-int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes);
-/*
- * Collective, and fails on all ranks. The same as alltoallv() of @comm, for messages in host
- * memory.
- */
-int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
-			const void *const *send, const uint64_t *nsend, void *const *recv,
-			const uint64_t *nrecv, int timeout_ms, struct dcpload_error *err);

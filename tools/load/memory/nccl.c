@@ -19,13 +19,18 @@ enum {
 	MOST_NAMED = 6,         /* limit of ranks named in a message */
 };
 
-struct load_nccl {
+/*
+ * No call of NCCL blocks: the loader waits for its operations until a deadline, and after any
+ * failure aborts the communicator, which cannot be used any more. The other ranks do not learn of a
+ * failure here: they wait for this rank until their deadline, half of the job's timeout, so that
+ * all ranks are back in time for the next agreement.
+ */
+struct nccl {
+	struct load_link link;
 	struct load_nccl_calls call;
-	struct load_device *d;
 	struct ncclComm *c; /* NULL: none yet, or it was aborted */
-	void *lane, *mark;
 	uint32_t ranks, self;
-	int version, timeout_ms;
+	int version;
 	const uint64_t *nsend,
 		/* bytes to and from each rank that are in flight; NULL: all ranks take part */
 		*nrecv;
@@ -86,28 +91,33 @@ int load_nccl_probe(char *found, size_t size)
 	return rc;
 }
 
-uint32_t load_nccl_version(const struct load_nccl *n)
+static struct nccl *nccl_of(struct load_link *l)
 {
-	return (uint32_t)n->version;
+	return (struct nccl *)l;
+}
+
+static uint32_t get_version(const struct load_link *l)
+{
+	return (uint32_t)((const struct nccl *)l)->version;
 }
 
 /* ---- failures ---- */
 
-static int give_up(struct load_nccl *n, int rc)
+static int give_up(struct nccl *n, int rc)
 {
-	if (n->c && n->d->kind->enter(n->d) == 0) {
+	if (n->c && n->link.d->kind->enter(n->link.d) == 0) {
 		n->call.ncclCommAbort(n->c);
-		n->d->kind->leave(n->d);
+		n->link.d->kind->leave(n->link.d);
 	}
 	n->c = NULL;
 	return rc;
 }
 
-static int say_failed(struct load_nccl *n, unsigned code, const char *call)
+static int say_failed(struct nccl *n, unsigned code, const char *call)
 {
 	const char *more = n->call.ncclGetLastError(n->c);
 
-	snprintf(n->d->said, sizeof(n->d->said), "%s: %s%s%.100s", call,
+	snprintf(n->link.d->said, sizeof(n->link.d->said), "%s: %s%s%.100s", call,
 		 n->call.ncclGetErrorString(code), more && *more ? ": " : "", more ? more : "");
 	return give_up(n, -EREMOTEIO);
 }
@@ -118,7 +128,7 @@ static bool is_fine(unsigned code)
 }
 
 /* Name the ranks that this rank waits for, as far as it can know. */
-static const char *name_others(const struct load_nccl *n, char *text, size_t size)
+static const char *name_others(const struct nccl *n, char *text, size_t size)
 {
 	uint32_t count = 0;
 	size_t at = 0;
@@ -137,7 +147,7 @@ static const char *name_others(const struct load_nccl *n, char *text, size_t siz
 }
 
 /* Wait until NCCL has finished @call; with @mark, until the device has. */
-static int settle_call(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
+static int settle_call(struct nccl *n, const char *call, void *mark, int timeout_ms)
 {
 	struct timespec look = { .tv_nsec = LOOK_NS };
 	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + timeout_ms * DCP_NS_PER_MS;
@@ -151,14 +161,14 @@ static int settle_call(struct load_nccl *n, const char *call, void *mark, int ti
 			return say_failed(n, code, "ncclCommGetAsyncError");
 		if (!is_fine(state))
 			return say_failed(n, state, call);
-		rc = state ? 0 : mark ? n->d->kind->passed(n->d, mark) : 1;
+		rc = state ? 0 : mark ? n->link.d->kind->passed(n->link.d, mark) : 1;
 		if (rc)
 			return rc < 0 ? give_up(n, rc) : 0;
 		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
 			char ranks[12 * MOST_NAMED + 24];
 			const char *who = name_others(n, ranks, sizeof(ranks));
 
-			snprintf(n->d->said, sizeof(n->d->said),
+			snprintf(n->link.d->said, sizeof(n->link.d->said),
 				 "%s: %s%.100s did not answer within %.1f s", call, who, ranks,
 				 timeout_ms / 1000.0);
 			return give_up(n, -ETIMEDOUT);
@@ -170,47 +180,40 @@ static int settle_call(struct load_nccl *n, const char *call, void *mark, int ti
 
 /* ---- opening ---- */
 
-static int prepare_nccl(struct load_nccl *n, const struct dcpload_comm *comm,
-			struct load_device *d, int timeout_ms, struct dcpload_error *err)
+static int prepare_nccl(struct load_link *l, struct dcpload_error *err)
 {
-	int rc;
+	struct nccl *n = nccl_of(l);
 
-	if (!n)
-		return load_fail(err, -ENOMEM, "out of memory");
-	n->ranks = comm->ranks;
-	n->self = comm->rank;
-	n->timeout_ms = timeout_ms;
-	rc = open_library(&n->call, &n->version, err);
-	if (rc < 0)
-		return rc;
-	n->d = d;
-	rc = d->kind->lane_open(d, &n->lane);
-	if (rc == 0)
-		rc = d->kind->mark_open(d, &n->mark);
-	return load_device_said(d, rc, err);
+	n->ranks = l->comm->ranks;
+	n->self = l->comm->rank;
+	return open_library(&n->call, &n->version, err);
 }
 
-int load_nccl_ready(struct load_nccl *n)
+static int check_ready(struct load_link *l)
 {
+	struct nccl *n = nccl_of(l);
+
 	if (n->c)
 		return 0;
-	snprintf(n->d->said, sizeof(n->d->said), "NCCL failed before");
+	snprintf(n->link.d->said, sizeof(n->link.d->said), "NCCL failed before");
 	return -EREMOTEIO;
 }
 
-static int enter_context(struct load_nccl *n)
+static int enter_context(struct nccl *n)
 {
-	int rc = n->d->kind->enter(n->d);
+	int rc = n->link.d->kind->enter(n->link.d);
 
 	if (rc < 0)
-		snprintf(n->d->said, sizeof(n->d->said), "its context cannot be used");
+		snprintf(n->link.d->said, sizeof(n->link.d->said),
+			 "its context cannot be used");
 	return rc < 0 ? give_up(n, rc) : 0;
 }
 
 /* Collective: all ranks join the communicator with the id that rank 0 sends. */
-static int meet_ranks(struct load_nccl *n, const struct dcpload_comm *comm,
-		      struct dcpload_error *err)
+static int join_ranks(struct load_link *l, struct dcpload_error *err)
 {
+	const struct dcpload_comm *comm = l->comm;
+	struct nccl *n = nccl_of(l);
 	struct load_nccl_config config = { .size = sizeof(config),
 					   .magic = LOAD_NCCL_MAGIC,
 					   .version = LOAD_NCCL_LEAST };
@@ -219,9 +222,10 @@ static int meet_ranks(struct load_nccl *n, const struct dcpload_comm *comm,
 	unsigned code = n->self == 0 ? n->call.ncclGetUniqueId(&id) : 0;
 	int rc = code ? say_failed(n, code, "ncclGetUniqueId") : 0;
 
-	rc = load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
+	rc = load_agree(comm, load_device_said(n->link.d, rc, err), err, n->link.timeout_ms);
 	if (rc == 0)
-		rc = load_gather(comm, &id, n->self ? 0 : sizeof(id), &b, err, n->timeout_ms);
+		rc = load_gather(comm, &id, n->self ? 0 : sizeof(id), &b, err,
+				 n->link.timeout_ms);
 	if (rc < 0)
 		return rc;
 	if (b.n[0] == sizeof(id))
@@ -231,100 +235,76 @@ static int meet_ranks(struct load_nccl *n, const struct dcpload_comm *comm,
 	if (rc == 0) {
 		code = n->call.ncclCommInitRankConfig(&n->c, (int)n->ranks, id, (int)n->self,
 						      &config);
-		rc = is_fine(code)
-			     ? settle_call(n, "ncclCommInitRankConfig", NULL, n->timeout_ms / 2)
-			     : say_failed(n, code, "ncclCommInitRankConfig");
-		n->d->kind->leave(n->d);
+		rc = is_fine(code) ? settle_call(n, "ncclCommInitRankConfig", NULL,
+						 n->link.timeout_ms / 2)
+				   : say_failed(n, code, "ncclCommInitRankConfig");
+		n->link.d->kind->leave(n->link.d);
 	}
-	return load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
+	return load_agree(comm, load_device_said(n->link.d, rc, err), err, n->link.timeout_ms);
 }
 
-int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
-		   int timeout_ms, struct load_nccl **out, struct dcpload_error *err)
+static void finish_nccl(struct load_link *l)
 {
-	struct load_nccl *n = *out;
-	int rc = 0;
-
-	if (why_not) {
-		rc = load_fail(err, -ENOTSUP, "%s", why_not);
-	} else if (n) {
-		rc = load_device_said(n->d, load_nccl_ready(n), err);
-	} else {
-		n = calloc(1, sizeof(*n));
-		rc = prepare_nccl(n, comm, d, timeout_ms, err);
-	}
-	rc = load_agree(comm, rc, err, timeout_ms);
-	if (rc == 0 && !*out)
-		rc = meet_ranks(n, comm, err);
-	if (rc == 0)
-		*out = n;
-	else if (!*out)
-		load_nccl_close(n);
-	return rc;
-}
-
-void load_nccl_close(struct load_nccl *n)
-{
-	if (!n)
-		return;
-	give_up(n, 0);
-	if (n->mark)
-		n->d->kind->mark_close(n->d, n->mark);
-	if (n->lane)
-		n->d->kind->lane_close(n->d, n->lane);
-	free(n);
+	give_up(nccl_of(l), 0);
 }
 
 /* ---- messages ---- */
 
-int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t bytes)
+/* Learn whether a rank has failed, so that this rank does not wait for it. */
+static int meet_ranks(struct load_link *l, const void *const *send, const uint64_t *nsend,
+		      void **recv, const uint64_t *nrecv, int *failed,
+		      struct dcpload_error *err)
 {
-	return n->d->kind->copy(n->d, n->lane, dst, src, bytes);
+	(void)send, (void)nsend, (void)recv, (void)nrecv;
+	return load_agree(l->comm, load_device_said(l->d, *failed, err), err, l->timeout_ms);
 }
 
-void load_nccl_drop(struct load_nccl *n)
+static int end_execution(struct load_link *l, int rc)
 {
-	load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);
+	if (rc < 0)
+		load_link_settle(l);
+	return 0;
 }
 
 /*
  * Wait for an aborted operation, after which nothing uses its memory. If it does not end soon, the
  * device of this rank is the one that the other ranks waited for.
  */
-static int await_end(struct load_nccl *n, const char *call, int rc)
+static int await_end(struct nccl *n, const char *call, int rc)
 {
-	char said[sizeof(n->d->said)];
+	char said[sizeof(n->link.d->said)];
 
-	memcpy(said, n->d->said, sizeof(said));
-	load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 4);
-	memcpy(n->d->said, said, sizeof(said));
-	if (!load_device_runs(n->d))
+	memcpy(said, n->link.d->said, sizeof(said));
+	load_device_settle(n->link.d, n->link.mark, n->link.lane, n->link.timeout_ms / 4);
+	memcpy(n->link.d->said, said, sizeof(said));
+	if (!load_device_runs(n->link.d))
 		return rc;
-	snprintf(n->d->said, sizeof(n->d->said),
+	snprintf(n->link.d->said, sizeof(n->link.d->said),
 		 "%s: what is queued did not end within %.1f s, nor when it was given up", call,
-		 n->timeout_ms / 2000.0);
+		 n->link.timeout_ms / 2000.0);
 	return -EREMOTEIO;
 }
 
 /* Wait until @call, the last call of an operation, is done; it returned @code. */
-static int finish_call(struct load_nccl *n, unsigned code, const char *call)
+static int finish_call(struct nccl *n, unsigned code, const char *call)
 {
-	int timeout = n->timeout_ms / 2, rc = is_fine(code)
-						      ? settle_call(n, call, NULL, timeout)
-						      : say_failed(n, code, call);
+	int timeout = n->link.timeout_ms / 2, rc = is_fine(code)
+							   ? settle_call(n, call, NULL, timeout)
+							   : say_failed(n, code, call);
 
 	if (rc == 0) {
-		rc = n->d->kind->mark(n->d, n->mark, n->lane);
-		rc = rc < 0 ? give_up(n, rc) : settle_call(n, call, n->mark, timeout);
+		rc = n->link.d->kind->mark(n->link.d, n->link.mark, n->link.lane);
+		rc = rc < 0 ? give_up(n, rc) : settle_call(n, call, n->link.mark, timeout);
 	}
-	n->d->kind->leave(n->d);
+	n->link.d->kind->leave(n->link.d);
 	n->nsend = n->nrecv = NULL;
 	return rc == -ETIMEDOUT ? await_end(n, call, rc) : rc;
 }
 
-int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint64_t *nsend,
-		       void *const *recv, const uint64_t *nrecv)
+static int exchange_messages(struct load_link *l, const void *const *send,
+			     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv)
 {
+	struct nccl *n = nccl_of(l);
 	const char *call = "ncclGroupStart";
 	unsigned code, end;
 	int rc = enter_context(n);
@@ -340,27 +320,28 @@ int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint6
 		call = "ncclSend";
 		if (nsend[d])
 			code = n->call.ncclSend(send[d], nsend[d], LOAD_NCCL_UINT8, (int)d,
-						n->c, n->lane);
+						n->c, n->link.lane);
 		if (!is_fine(code))
 			break;
 		call = "ncclRecv";
 		if (nrecv[d])
 			code = n->call.ncclRecv(recv[d], nrecv[d], LOAD_NCCL_UINT8, (int)d,
-						n->c, n->lane);
+						n->c, n->link.lane);
 	}
 	end = n->call.ncclGroupEnd();
 	return is_fine(code) ? finish_call(n, end, "ncclGroupEnd") : finish_call(n, code, call);
 }
 
-int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
+static int gather_parts(struct load_link *l, void *all, uint64_t bytes)
 {
+	struct nccl *n = nccl_of(l);
 	int rc = enter_context(n);
 
 	return rc < 0 ? rc
 		      : finish_call(n,
 				    n->call.ncclAllGather((char *)all + n->self * bytes, all,
 							  bytes, LOAD_NCCL_UINT8, n->c,
-							  n->lane),
+							  n->link.lane),
 				    "ncclAllGather");
 }
 
@@ -368,7 +349,7 @@ int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
  * Copy all messages, @bytes together, through @here to @there on the device; messages of this rank
  * to itself stay where they are.
  */
-static int to_device(struct load_nccl *n, char *there, char *here, uint64_t bytes,
+static int to_device(struct nccl *n, char *there, char *here, uint64_t bytes,
 		     const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
 		     const void **from, void **to)
 {
@@ -382,13 +363,13 @@ static int to_device(struct load_nccl *n, char *there, char *here, uint64_t byte
 		to[d] = there + at;
 		at += nrecv[d];
 	}
-	return load_nccl_copy(n, there, here, bytes);
+	return load_link_copy(&n->link, there, here, bytes);
 }
 
-int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
-			const void *const *send, const uint64_t *nsend, void *const *recv,
-			const uint64_t *nrecv, int timeout_ms, struct dcpload_error *err)
+static int exchange_in_host(struct load_link *l, const void *const *send, const uint64_t *nsend,
+			    void *const *recv, const uint64_t *nrecv, struct dcpload_error *err)
 {
+	struct nccl *n = nccl_of(l);
 	dcp_auto_free const void **from = calloc(n->ranks, sizeof(*from));
 	dcp_auto_free void **to = calloc(n->ranks, sizeof(*to));
 	uint64_t bytes = 1;
@@ -400,22 +381,38 @@ int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
 	if (rc == 0)
 		rc = load_host.alloc(NULL, bytes, &here);
 	if (rc == 0)
-		rc = n->d->kind->alloc(n->d, bytes, &there);
+		rc = n->link.d->kind->alloc(n->link.d, bytes, &there);
 	if (rc == 0)
 		rc = to_device(n, there, here, bytes, send, nsend, nrecv, from, to);
-	rc = load_agree(comm, load_device_said(n->d, rc, err), err, timeout_ms);
+	rc = load_agree(l->comm, load_device_said(l->d, rc, err), err, l->timeout_ms);
 	if (rc == 0) {
-		rc = load_nccl_exchange(n, from, nsend, to, nrecv);
+		rc = exchange_messages(l, from, nsend, to, nrecv);
 		for (uint32_t d = 0; d < n->ranks && rc == 0; d++)
 			if (nrecv[d])
-				rc = n->d->kind->fetch(n->d, recv[d], to[d], nrecv[d]);
-		rc = load_agree(comm, load_device_said(n->d, rc, err), err, timeout_ms);
+				rc = n->link.d->kind->fetch(n->link.d, recv[d], to[d],
+							    nrecv[d]);
+		rc = load_agree(l->comm, load_device_said(l->d, rc, err), err, l->timeout_ms);
 	}
 	if (rc < 0)
-		load_nccl_drop(n);
-	if (there && !load_device_runs(n->d))
-		n->d->kind->free(n->d, there, bytes);
-	if (here && !load_device_runs(n->d))
+		load_link_settle(l);
+	if (there && !load_device_runs(n->link.d))
+		n->link.d->kind->free(n->link.d, there, bytes);
+	if (here && !load_device_runs(n->link.d))
 		load_host.free(NULL, here, bytes);
 	return rc;
 }
+
+const struct load_link_kind load_nccl = {
+	.name = "NCCL",
+	.size = sizeof(struct nccl),
+	.prepare = prepare_nccl,
+	.join = join_ranks,
+	.version = get_version,
+	.ready = check_ready,
+	.finish = finish_nccl,
+	.meet = meet_ranks,
+	.exchange = exchange_messages,
+	.gather = gather_parts,
+	.alltoallv = exchange_in_host,
+	.end = end_execution,
+};

@@ -22,7 +22,6 @@
 #include "tools/load/comm/comm.h"
 #include "tools/load/error.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
 
 /*
  * Finds the version.
@@ -612,8 +611,8 @@ void dcpload_close(struct dcpload *ck)
 {
 	if (!ck)
 		return;
-	load_nccl_close(ck->nccl);
-	load_ipc_close(ck->ipc);
+	for (size_t i = 0; i < LOAD_LINKS; i++)
+		load_link_close(ck->link[i]);
 	load_device_close(ck->device);
 	dcp_layouts_destroy(ck->layouts);
 	load_forget(ck);

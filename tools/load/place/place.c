@@ -14,7 +14,6 @@
 
 #include "core/store/io/queue.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
 
 enum {
 	SCRATCH = 1024,  /* elements */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/system.h"
-#include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
 /* Parts: their description, their memory, and how many of their bytes have arrived. */

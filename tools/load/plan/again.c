@@ -10,7 +10,6 @@
 
 #include "core/store/io/files.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
 
 /* Check that @ck has the key of @w with the same shape and dtype. */
 static int follow_want(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,

@@ -13,7 +13,6 @@
 #include "core/origin/dir/pages.h"
 #include "core/store/io/files.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
 
 enum {
 	LOOKS = 64,         /* samples of the page cache */
@@ -115,7 +114,7 @@ static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, 
 {
 	const struct dcpload *ck = p->ck;
 	uint32_t wanted = ck->config.exchange;
-	bool bulk = ck->comm->alltoallv || p->nccl || p->ipc;
+	bool bulk = ck->comm->alltoallv || p->link;
 	char *why = p->exchange_why;
 	size_t size = sizeof(p->exchange_why);
 
@@ -205,8 +204,7 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	load_rounds_free(p->rounds, keep);
 	load_window_free(p->window, keep);
 	dcp_chunks_free(p->chunks);
-	p->nccl = NULL;
-	p->ipc = NULL;
+	p->link = NULL;
 	p->ship = NULL;
 	free(p->mine);
 	p->rounds = NULL;
@@ -527,47 +525,42 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	return 0;
 }
 
-/* Append why IPC cannot be used to the text about NCCL. */
-static void say_not(char *why, size_t size, const char *way, const struct dcpload_error *err)
-{
-	size_t n = strlen(why);
-	char rank[24] = "";
-
-	if (err->rank >= 0)
-		snprintf(rank, sizeof(rank), "rank %d: ", err->rank);
-	snprintf(why + n, size - n, "; not by %s: %s%.120s", way, rank, err->text);
-}
-
 /*
- * Collective. Set up messages between devices: by NCCL, or else, on a single node, by CUDA IPC.
- * @why: which of them is used, or why neither can be.
+ * Collective. Link the devices of all ranks. Appends to @why which link is used, and why others are
+ * not.
  */
-static void join_devices(struct dcpload_plan *p, char *why, size_t size)
+static void link_devices(struct dcpload_plan *p, char *why, size_t size)
 {
+	static const struct load_link_kind *const links[LOAD_LINKS] = { &load_nccl, &load_ipc };
 	struct dcpload *ck = p->ck;
-	struct dcpload_error err = { .rank = -1 };
-	size_t n;
+	size_t n = 0;
 
-	if (load_nccl_open(ck->comm, ck->device, not_there(p), (int)ck->config.timeout_ms,
-			   &ck->nccl, &err) == 0) {
-		p->nccl = ck->nccl;
-		p->report.nccl = load_nccl_version(p->nccl);
-		snprintf(why, size, "; by NCCL %u.%u.%u", p->report.nccl / 10000,
-			 p->report.nccl / 100 % 100, p->report.nccl % 100);
-		return;
+	for (size_t i = 0; i < LOAD_LINKS && !p->link; i++) {
+		const struct load_link_kind *kind = links[i];
+		struct dcpload_error err = { .rank = -1 };
+		char rank[24] = "";
+
+		if (kind->one_node && ck->nnodes > 1)
+			continue;
+		if (load_link_open(kind, ck->comm, ck->device, not_there(p),
+				   (int)ck->config.timeout_ms, &ck->link[i], &err) == 0) {
+			p->link = ck->link[i];
+			continue;
+		}
+		if (err.rank >= 0)
+			snprintf(rank, sizeof(rank), "rank %d: ", err.rank);
+		snprintf(why + n, size - n, "; not by %s: %s%.120s", kind->name, rank,
+			 err.text);
+		n = strlen(why);
 	}
-	say_not(why, size, "NCCL", &err);
-	if (ck->nnodes > 1)
+	if (!p->link)
 		return;
-	err = (struct dcpload_error){ .rank = -1 };
-	if (load_ipc_open(ck->comm, ck->device, not_there(p), (int)ck->config.timeout_ms,
-			  &ck->ipc, &err) < 0) {
-		say_not(why, size, "CUDA IPC", &err);
-		return;
-	}
-	p->ipc = ck->ipc;
+	snprintf(why + n, size - n, "; by %s", p->link->kind->name);
 	n = strlen(why);
-	snprintf(why + n, size - n, "; by CUDA IPC");
+	p->report.nccl = p->link->kind->version ? p->link->kind->version(p->link) : 0;
+	if (p->report.nccl)
+		snprintf(why + n, size - n, " %u.%u.%u", p->report.nccl / 10000,
+			 p->report.nccl / 100 % 100, p->report.nccl % 100);
 }
 
 static int take_findings(struct dcpload_plan *p, const struct load_blobs *b,
@@ -603,7 +596,7 @@ static int take_findings(struct dcpload_plan *p, const struct load_blobs *b,
 	       !gds);
 	p->report.nccl = 0;
 	if (all && p->devices && p->ck->comm->ranks > 1)
-		join_devices(p, devices, sizeof(devices));
+		link_devices(p, devices, sizeof(devices));
 	p->report.exchange = decide_exchange(p, is_warm, remote, gds);
 	n = strlen(p->exchange_why);
 	snprintf(p->exchange_why + n, sizeof(p->exchange_why) - n, "%s", devices);

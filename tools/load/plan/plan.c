@@ -12,7 +12,6 @@
 #include "core/hf/hf.h"
 #include "core/model/layout/layout.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
 
 enum { ALIGN = 256 }; /* of destinations that the library allocates */
 

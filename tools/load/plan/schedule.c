@@ -9,7 +9,6 @@
 #include "core/base/hash.h"
 #include "core/base/sort.h"
 #include "core/store/view/view.h"
-#include "tools/load/memory/memory.h"
 
 enum {
 	ELEMENT = 16, /* bytes of the largest element */
@@ -158,9 +157,9 @@ int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_rounds *r = p->rounds;
 	int timeout = (int)p->ck->config.timeout_ms;
 
-	if (!comm->alltoallv && p->nccl)
-		return load_nccl_alltoallv(p->nccl, comm, r->send, r->nsend, r->recv, r->nrecv,
-					   timeout, err);
+	if (!comm->alltoallv && p->link && p->link->kind->alltoallv)
+		return p->link->kind->alltoallv(p->link, r->send, r->nsend, r->recv, r->nrecv,
+						err);
 	if (!comm->alltoallv)
 		return load_gather_mine(comm, r->send, r->nsend, r->recv, r->nrecv, err,
 					timeout);
@@ -441,8 +440,8 @@ static int compare_ranks(struct dcpload_plan *p, uint64_t *most, struct dcpload_
 	r->same = r->same && needed + needed / 8 >= p->chunks->unique;
 	if (r->same) {
 		r->npack = 0;
-		r->half = p->ipc ? p->chunks->slot : 0;
-		*most = r->nin = (p->ipc ? 2 : r->of.ranks) * p->chunks->slot;
+		r->half = p->link->kind->in_place ? p->chunks->slot : 0;
+		*most = r->nin = (r->half ? 2 : r->of.ranks) * p->chunks->slot;
 	}
 	return 0;
 }
@@ -502,7 +501,8 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 		return rc;
 	rc = make_chunks(p, r->slack);
 	if (rc == 0)
-		measure_rounds(r, dcp_stripe_rounds(&r->of), p->ipc != NULL);
+		measure_rounds(r, dcp_stripe_rounds(&r->of),
+			       p->link && p->link->kind->in_place);
 	else
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
@@ -536,7 +536,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		p->rounds = r;
 		r->of.ranks = n;
 		r->self = ck->comm->rank;
-		r->device = p->nccl || p->ipc ? p->device : NULL;
+		r->device = p->link ? p->device : NULL;
 		r->slack = slack ? LOAD_BLOCK : 0;
 		r->theirs = calloc(n, sizeof(*r->theirs));
 		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
