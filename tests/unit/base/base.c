@@ -14,6 +14,7 @@
 #include "core/base/jsonw.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
+#include "tests/unit/t/fault.h"
 
 static void arena_stops_at_its_limit(void **state)
 {
@@ -84,7 +85,7 @@ static void range_never_wraps(void **state)
 	assert_false(dcp_range_ok(2, UINT64_MAX, 10));
 }
 
-/* A length whose sum with what is there wraps is no small one. */
+/* A length whose sum with what is there wraps is no small one; without memory the text stays. */
 static void wrapping_lengths_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -95,6 +96,10 @@ static void wrapping_lengths_are_refused(void **state)
 	assert_int_equal(dcp_buf_error(&b), -ENOMEM);
 	dcp_buf_reset(&b);
 	dcp_buf_str(&b, "d");
+	assert_string_equal(b.p, "d");
+	t_fault_memory = 1;
+	assert_null(dcp_buf_grow(&b, 100));
+	assert_int_equal(dcp_buf_error(&b), -ENOMEM);
 	assert_string_equal(b.p, "d");
 }
 
@@ -309,8 +314,12 @@ static void json_containers_nest(void **state)
 	dcp_jsonw_end(&w);
 	dcp_jsonw_key(&w, "b");
 	dcp_jsonw_base64(&w, "\0\x01\xff\xfe", 4);
+	dcp_jsonw_put_str_or_null(&w, "c", "d");
+	dcp_jsonw_put_str_or_null(&w, "e", NULL);
 	dcp_jsonw_end(&w);
-	assert_string_equal(b.p, "{\"a\":[18446744073709551615,null,{}],\"b\":\"AAH//g==\"}");
+	assert_string_equal(b.p,
+			    "{\"a\":[18446744073709551615,null,{}],\"b\":\"AAH//g==\",\"c\":"
+			    "\"d\",\"e\":null}");
 	for (int i = 0; i <= DCP_JSONW_MAX_DEPTH; i++)
 		dcp_jsonw_array(&w);
 	assert_int_equal(dcp_jsonw_error(&w), -E2BIG);

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/store/layouts/layouts.h"
 #include "tests/unit/t/load.h"
 
 struct fixture {
@@ -144,9 +145,33 @@ static void words_name_keys(void **state)
 	t_case("nearest");
 	assert_int_equal(dcp_checkpoint_no_key(&f->ck, DCP_ANY_KEY, "model", &f->err), -ENOENT);
 	t_assert_says(&f->err, "Nearest: \"model.f\". \"model.*\" matches 2. 2 keys: ");
+	assert_int_equal(dcp_checkpoint_no_key(&f->ck, DCP_ANY_KEY, "f", &f->err), -ENOENT);
+	t_assert_says(&f->err, "Nearest: \"model.f\". 2 keys: ");
+	assert_int_equal(dcp_checkpoint_no_key(&f->ck, DCP_ANY_KEY, "l.f", &f->err), -ENOENT);
+	assert_null(strstr(f->err.msg, "Nearest: "));
 	assert_int_equal(dcp_checkpoint_no_key(&f->ck, DCP_ANY_KEY, "step-1", &f->err),
 			 -ENOENT);
 	t_assert_says(&f->err, "it names a version (--version step-1): which KEY of it?");
+}
+
+static void a_file_of_the_user_is_a_layout(void **state)
+{
+	struct fixture *f = *state;
+	const struct dcp_named_layout *l;
+	struct dcp_layouts *layouts;
+
+	t_dir_text(&f->d, "given/own.txt", "mesh dp=3\n* shard(0, optional)\n");
+	assert_int_equal(open_version(f, NULL), 0);
+	for (int given = 0; given < 2; given++) {
+		assert_int_equal(dcp_checkpoint_layouts(
+					 &f->ck,
+					 given ? t_dir_path(&f->d, "given/own.txt") : NULL,
+					 NULL, NULL, &layouts, &f->err),
+				 0);
+		assert_int_equal(dcp_layouts_find(layouts, "own", &l, &f->err),
+				 given ? 0 : -ENOENT);
+		dcp_layouts_destroy(layouts);
+	}
 }
 
 T_TESTS()
@@ -155,6 +180,8 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(newest_that_opens_is_latest, setup, teardown),
 		cmocka_unit_test_setup_teardown(words_name_versions, setup, teardown),
 		cmocka_unit_test_setup_teardown(words_name_keys, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_file_of_the_user_is_a_layout, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -472,6 +472,22 @@ static void unknown_objects_make_nothing(void **state)
 	dcp_assets_finish(&none);
 }
 
+/* A config that has no dtype to change stays as it is, and no file is made of it. */
+static void configs_without_a_dtype_stay(void **state)
+{
+	static const char text[] = "{\"_class_name\": \"FluxTransformer2DModel\"}";
+	struct dcp_assets a = { 0 };
+	struct dcp_buf made = DCP_BUF_INIT;
+
+	(void)state;
+	dcp_buf_str(&a.config, text);
+	assert_int_equal(dcp_made_retype(&a, DCP_DTYPE_BF16, &made), 0);
+	assert_int_equal(a.config.n, strlen(text));
+	assert_string_equal(a.config.p, text);
+	assert_int_equal(made.n, 0);
+	dcp_assets_finish(&a);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -487,6 +503,7 @@ T_TESTS()
 						t_index_teardown),
 		cmocka_unit_test_setup_teardown(unknown_objects_make_nothing, t_index_setup,
 						t_index_teardown),
+		cmocka_unit_test(configs_without_a_dtype_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

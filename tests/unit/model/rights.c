@@ -237,6 +237,17 @@ static void access_lists_give_rights(void **state)
 		assert_int_equal(r.mode, rows[i].want.mode);
 		assert_true(dcp_rights_equal(r, rows[i].want));
 	}
+	t_case("what lies behind a list is not of it");
+	for (uint16_t tag = USER; tag <= MASK; tag *= 2) {
+		const struct entry e[] = {
+			{ OBJ, 6, 0 }, { GOBJ, 4, 0 }, { OTHER, 4, 0 }, { tag, 0, 9 }
+		};
+
+		put_acl(e, DCP_LEN(e), bytes);
+		assert_int_equal(dcp_rights_of_acl(5, 7, bytes, 4 + 8 * 3, DCP_NEED_READ, &r),
+				 0);
+		assert_int_equal(r.mode, 0444);
+	}
 	t_case("bad ones");
 	assert_int_equal(dcp_rights_of_acl(5, 7, bytes, 3, DCP_NEED_READ, &r), -EINVAL);
 	assert_int_equal(dcp_rights_of_acl(5, 7, bytes, 11, DCP_NEED_READ, &r), -EINVAL);

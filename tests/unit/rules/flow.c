@@ -472,6 +472,11 @@ static uint32_t of_shares(const struct store *s, size_t out, const uint64_t *i)
 	return in2(s, i[0] / 2, i[1], i[0] % 2 + out * 2);
 }
 
+static uint32_t side_by_side(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in3(s, i[2], i[0], i[1], i[3]);
+}
+
 struct shape {
 	uint32_t ndim;
 	uint64_t at[NDIM];
@@ -520,6 +525,7 @@ static const struct {
 	  { "x", "y", "z" }, { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 2, 4 } } }, parted },
 	{ "shares", "a, b -> x, y : concat(1) T shares(0) split(1, [2, 2]) reshape(-1, 3)", { "a", "b" },
 	  { { 2, { 3, 4 } }, { 2, { 3, 4 } } }, { "x", "y" }, { { 2, { 4, 3 } }, { 2, { 4, 3 } } }, of_shares, true },
+	{ "shares of columns", "a, b -> x : concat(2) shares(2)", { "a", "b" }, { { 3, { 3, 5, 4 } }, { 3, { 3, 5, 4 } } }, { "x" }, { { 4, { 3, 5, 2, 4 } } }, side_by_side, true },
 	{ "one share", "* -> * : shares(0) reshape(-1, 4)", { "a" }, { { 2, { 7, 4 } } }, { "a" }, { { 2, { 7, 4 } } }, unpadded, true },
 	{ "stack over a slot", "e.{e}.w -> w : stack(1, {e})", { "e.2.w", "e.0.w", "e.1.w" },
 	  { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, { "w" }, { { 3, { 4, 3, 5 } } }, stacked },

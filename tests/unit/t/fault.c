@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@ int t_fault_register;
 int t_fault_huge;
 enum { T_COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers do not have */
 int t_fault_shared;
+int t_fault_openat2;
 bool t_fault_remote;
 
 /* The function that this program's stands before: of libc, or of a sanitizer. */
@@ -156,4 +159,21 @@ PUBLIC int fstatfs64(int fd, struct statfs64 *out)
 	if (t_fault_remote)
 		out->f_type = NFS_SUPER_MAGIC;
 	return rc;
+}
+
+PUBLIC long syscall(long number, ...)
+{
+	REAL(syscall);
+	va_list ap;
+	long a[6];
+
+	va_start(ap, number);
+	for (size_t i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (number == __NR_openat2 && t_fault_openat2) {
+		errno = t_fault_openat2;
+		return -1;
+	}
+	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

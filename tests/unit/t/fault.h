@@ -31,5 +31,8 @@ extern int t_fault_huge;
 /* Not 0: shared memory is full, and an allocation of it gives this errno. */
 extern int t_fault_shared;
 
+/* Not 0: the kernel has no openat2(), or a container forbids it, with this errno. */
+extern int t_fault_openat2;
+
 /* Are all files on a file system of the network? */
 extern bool t_fault_remote;

@@ -136,6 +136,7 @@ struct stored {
 	bool whole;
 	uint64_t frame; /* bytes around its elements */
 	bool zeros;
+	uint64_t stride; /* 0: none */
 };
 
 struct small {
@@ -165,7 +166,8 @@ static int tell(struct small *x, uint32_t tensor, const struct stored *v, size_t
 					    .file = v[i].file,
 					    .enc = v[i].whole ? DCP_ENC_TORCH : DCP_ENC_PLAIN,
 					    .filter = v[i].zeros ? DCP_FILTER_ZERO
-								 : DCP_FILTER_NONE };
+								 : DCP_FILTER_NONE,
+					    .stride = v[i].stride ? &v[i].stride : NULL };
 		shape = DCP_MAX(shape, v[i].lo + v[i].n);
 	}
 	return dcp_job_add(x->job,
@@ -400,6 +402,12 @@ static void bad_jobs_are_refused(void **state)
 		  1,
 		  -EBADMSG,
 		  "w0: a piece ends after the end of its file, b" },
+		{ "at a stride whose product wraps",
+		  "mesh a=2\n* replicate\n",
+		  { { 0, 0, 0, 3, 0, false, 0, false, UINT64_MAX / 2 + 1 } },
+		  1,
+		  -EBADMSG,
+		  "w0: a piece ends after the end of its file, a" },
 		{ "in no file",
 		  "mesh a=2\n* replicate\n",
 		  { { 0, 2, 0, 10, 0 } },

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/origin/dir/dir.h"
+#include "tests/unit/t/fault.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/parse/tar.h"
 
@@ -198,6 +199,10 @@ static void odd_archives_are_opened(void **state)
 	(void)state;
 	t_dir_make(&tree, "dir_archive");
 	assert_int_equal(dcp_dir_open(tree.root, &outer, NULL), 0);
+
+	t_case("no memory");
+	t_fault_memory = 1;
+	assert_int_equal(dcp_archive_create(&a), -ENOMEM);
 
 	t_case("nothing in it");
 	assert_int_equal(dcp_archive_create(&a), 0);

@@ -18,6 +18,7 @@
 #include "core/base/base.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/dir/dir_int.h"
+#include "tests/unit/t/fault.h"
 
 struct place {
 	char root[64];
@@ -181,6 +182,24 @@ static void walks_stay_inside_and_follow_no_link(void **state)
 			fd = dcp_open_walk(p->fd, opens[i].name, O_PATH);
 			assert_int_equal(fd, -EXDEV);
 		}
+	}
+}
+
+static void without_openat2_files_are_walked_to(void **state)
+{
+	static const int codes[] = { ENOSYS, EPERM };
+	const struct place *p = *state;
+
+	for (size_t i = 0; i < DCP_LEN(codes); i++) {
+		dcp_auto_fd int fd = -1;
+
+		t_case(strerror(codes[i]));
+		t_fault_openat2 = codes[i];
+		assert_int_equal(dcp_open_beneath(p->fd, "sub/deep", &fd, NULL, NULL), 0);
+		check_text(fd, "deep");
+		dcp_close_fd(&fd);
+		assert_int_equal(dcp_open_beneath(p->fd, "link-in", &fd, NULL, NULL), -EXDEV);
+		t_fault_openat2 = 0;
 	}
 }
 
@@ -528,6 +547,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		T(opens_stay_inside),
 		T(walks_stay_inside_and_follow_no_link),
+		T(without_openat2_files_are_walked_to),
 		T(walks_follow_no_swapped_directory),
 		T(a_socket_is_not_a_file),
 		T(unreadable_files_are_reported),

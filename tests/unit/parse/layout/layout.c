@@ -2,6 +2,7 @@
 /*
  * Layouts as a thing: which rule a key finds, spellings, printing, meshes, the built-in ones,
  * limits.
+ * covers: model/layout/layout
  */
 #include "tests/unit/t/model/layout.h"
 #include "tests/unit/t/random.h"

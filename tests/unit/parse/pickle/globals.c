@@ -40,6 +40,8 @@ static void every_spelling_of_a_name_is_seen(void **state)
 	ASSERT_NAMES("(S'x'\nios\nsystem\n.", 0, "os system;");
 	ASSERT_NAMES("\x80\x04\x8c\x02os\x8c\x06system\x93)R.", 0, "os system;");
 	ASSERT_NAMES("\x80\x04X\x02\0\0\0osX\x06\0\0\0system\x93.", 0, "os system;");
+	ASSERT_NAMES("\x80\x04\x8d\x02\0\0\0\0\0\0\0os\x8d\x06\0\0\0\0\0\0\0system\x93.", 0,
+		     "os system;");
 	ASSERT_NAMES("\x80\x04\x8c\x02os\x94\x8c\x06system\x94"
 		     "0h\x00h\x01\x93.",
 		     0, "os system;");
@@ -60,6 +62,7 @@ static void computed_names_are_unknown(void **state)
 {
 	(void)state;
 	ASSERT_NAMES("\x8c\x02osK\x01\x93.", 0, "? ?;");
+	ASSERT_NAMES("C\x02osC\x06system\x93.", 0, "? ?;"); /* bytes are no name */
 	ASSERT_NAMES("\x93.", 0, "? ?;");
 	ASSERT_NAMES("\x82\x01.", 0, "? ?;");
 	ASSERT_NAMES("\x84\x01\x02\x03\x04.", 0, "? ?;");

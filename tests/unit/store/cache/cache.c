@@ -54,6 +54,39 @@ static void a_read_only_cache_is_survived(void **state)
 	assert_int_equal(chmod(p->cache, 0700), 0);
 }
 
+/* An index counts that the user, root, or the owner of its directory has written. */
+static void an_index_of_another_user_is_not_trusted(void **state)
+{
+	static const struct {
+		uid_t file, dir;
+		bool trusts;
+	} rows[] = { { 65534, 0, true },
+		     { 0, 65534, true },
+		     { 65533, 0, false },
+		     { 65533, 65534, false },
+		     { 65533, 65533, true } };
+	struct t_version *p = *state;
+	dcp_auto_fd int fd = -1;
+	const char *path;
+
+	if (geteuid() != 0) {
+		print_message("           skipped: files of others need root\n");
+		return;
+	}
+	assert_int_equal(chmod(p->dir.root, 0755), 0);
+	t_dir_text(&p->dir, "cache/index", "text");
+	path = t_dir_path(&p->dir, "cache/index");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		assert_int_equal(chown(path, rows[i].file, 0), 0);
+		assert_int_equal(chown(t_dir_path(&p->dir, "cache"), rows[i].dir, 0), 0);
+		assert_int_equal(seteuid(65534), 0);
+		assert_int_equal(dcp_cache_trusts(path, fd), rows[i].trusts);
+		assert_int_equal(seteuid(0), 0);
+	}
+}
+
 static void directories_instead_of_indexes_are_survived(void **state)
 {
 	struct t_version *p = *state;
@@ -260,6 +293,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		AT_PLACE(a_cache_below_a_file_is_survived),
 		AT_PLACE(a_read_only_cache_is_survived),
+		AT_PLACE(an_index_of_another_user_is_not_trusted),
 		AT_PLACE(directories_instead_of_indexes_are_survived),
 		AT_PLACE(a_full_cache_is_survived),
 		AT_PLACE(slow_builders_are_not_waited_for),

@@ -160,6 +160,9 @@ static void wrong_files_are_refused(void **state)
 	assert_int_equal(create(&w, files, 1, &err), -EBADMSG);
 	files[0] = t_dir_path(&w.d, "src");
 	assert_int_equal(create(&w, files, 1, &err), -EBADMSG);
+	files[0] = t_dir_path(&w.d, "given/own.txt/x.dcpl");
+	assert_int_equal(create(&w, files, 1, &err), -ENOTDIR);
+	t_assert_says(&err, "own.txt/x.dcpl: Not a directory");
 	files[0] = t_dir_path(&w.d, "given/.dcpl");
 	assert_int_equal(create(&w, files, 1, &err), -EBADMSG);
 	t_assert_says(&err, "not a name for a layout");

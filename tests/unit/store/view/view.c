@@ -484,6 +484,15 @@ static void check_changes(bool no_map, bool column)
 	fclose(to);
 }
 
+static void not_every_dtype_has_every_form(void **state)
+{
+	(void)state;
+	assert_true(dcp_view_can_show("a", DCP_DTYPE_F32, DCP_AS_NPY));
+	assert_false(dcp_view_can_show("a", DCP_DTYPE_F6_E2M3, DCP_AS_NPY));
+	assert_true(dcp_view_can_show("a", DCP_DTYPE_F6_E2M3, DCP_AS_SAFETENSORS));
+	assert_false(dcp_view_can_show("__metadata__", DCP_DTYPE_F32, DCP_AS_SAFETENSORS));
+}
+
 static void a_changed_shard_is_refused(void **state)
 {
 	(void)state;
@@ -625,6 +634,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_tensors_are_read),
+		cmocka_unit_test(not_every_dtype_has_every_form),
 		cmocka_unit_test(a_changed_shard_is_refused),
 		cmocka_unit_test(a_cut_needs_only_its_own_shards),
 		cmocka_unit_test(cut_shards_of_known_items_are_noticed),

@@ -136,6 +136,7 @@ static const struct {
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":[1.0-2]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<i2\",\"shape\":[1],\"data\":[1-2]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f3\",\"shape\":[1],\"data\":[1.0]}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"xf4\",\"shape\":[1],\"data\":[1.0]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":{\"$bytes_at\":[0,4]}}}",
 	  "too long" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[-1],\"data\":[]}}", "damaged" },
@@ -435,6 +436,9 @@ static void universal_files_are_written(void **state)
 			 -EINVAL);
 	t_assert_says(&err, "a is state fp32 of a, and so is another: --skip one");
 	t_write_finish(&w);
+	t[0].path = (const char *const[]){ "fp32", "a" };
+	t[0].npath = 2;
+	assert_null(dcp_write_deepspeed_universal.refuses(&t[0]));
 	t[0].path = (const char *const[]){ "fp32", ".a" };
 	t[0].npath = 2;
 	assert_non_null(

@@ -228,6 +228,8 @@ static void metadata_of_ranks_is_joined(void **state)
 	struct dcp_tdcp d = { .in = &in,
 			      .missing = "there is metadata of ranks 0, 2 only",
 			      .rank = names };
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT, ptrs = DCP_BUF_INIT;
+	const char *const *parts;
 	const struct dcp_tensor *t;
 
 	(void)state;
@@ -256,6 +258,10 @@ static void metadata_of_ranks_is_joined(void **state)
 		assert_int_equal(dcp_tmeta_read(&d.meta, &src, NULL), 0);
 	}
 	assert_int_equal(dcp_tdcp_emit(&d, NULL), 0);
+	for (uint32_t i = 0; i < 4; i++) { /* each path takes the place of the last */
+		assert_int_equal(dcp_tmeta_path(&d.meta, i, &path, &ptrs, &parts), 1);
+		assert_ptr_equal(parts[0], path.p);
+	}
 	t = t_sink_tensor(&s, "hole");
 	assert_string_equal(t->error, "2 of 6 elements are missing: there is metadata of "
 				      "ranks 0, 2 only");
