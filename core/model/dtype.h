@@ -24,8 +24,8 @@ enum dcp_dtype {
 	DCP_DTYPE_F8_E8M0,
 	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do
 		       */
-	DCP_DTYPE_F6_E2M3, /* four values in three bytes; shapes count such triples. The bit order
-			      is not specified anywhere: no numbers are shown */
+	DCP_DTYPE_F6_E2M3, /* four values in three bytes; shapes count these triples. No document
+			    * specifies the bit order, so no numbers are shown */
 	DCP_DTYPE_F6_E3M2,
 	DCP_DTYPE_I64,
 	DCP_DTYPE_I32,
@@ -75,10 +75,8 @@ enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
  */
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 
-/*
- * Convert numbers of @from to @to, which differs, rounded as core/base/cast.h says. The
- * conversion is by way of float32, as in torch's .to(): F64 to BF16 is rounded twice.
- */
+/* Convert numbers of @from to @to, another type, rounded as core/base/cast.h says. The conversion
+ * goes through float32, as in torch's .to(): F64 to BF16 is rounded twice. */
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 /* Is @t a floating-point type that can be converted? */
 bool dcp_dtype_is_float(enum dcp_dtype t);
@@ -89,14 +87,14 @@ void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const voi
 /* Can dcp_dtype_add() calculate with @t: F64, F32, F16 or BF16? */
 bool dcp_dtype_can_add(enum dcp_dtype t);
 /*
- * Add @n numbers of such a type to the numbers at @sum, or divide the numbers at @sum by @by, as
- * torch does on the CPU: each result is rounded to the type. Both arrays are aligned to the type
- * and do not overlap.
+ * Add @n numbers of the type to the numbers at @sum, or divide the numbers at @sum by @by, as torch
+ * does on the CPU: each result is rounded to the type. Both arrays are aligned to the type and do
+ * not overlap.
  */
 void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n);
 void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n);
 
-/* Can dcp_dtype_negate() do it: floating point and complex, with a sign bit? */
+/* Has the type a sign bit that dcp_dtype_negate() can flip (floating point and complex)? */
 bool dcp_dtype_can_negate(enum dcp_dtype t);
 
 /* Flip the sign of @n little-endian elements in place; with @imaginary only that of the second

@@ -11,10 +11,10 @@
  *   the empty key              %
  *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash
  *
- * Everything but the cut is reversible. 243 bytes leave room for the longest extension
- * (".safetensors") in the 255 that a directory entry may have. Rows whose names clash (the same
- * key twice, a tensor and an object of one key, the cut, a literal '~') are kept distinct by the
- * index, which uses the hashed form for the later ones.
+ * Only the cut is not reversible. 243 bytes leave room for the longest extension (".safetensors")
+ * in the 255 that a directory entry may have. Rows whose names clash (the same key twice, a tensor
+ * and an object of one key, the cut, a literal '~') are kept distinct by the index, which uses the
+ * hashed form for the later ones.
  *
  * A NUL inside a key is held as the two bytes C0 80 (modified UTF-8) everywhere in dcpfs.
  */
@@ -43,7 +43,7 @@ bool dcp_name_matches(const char *pattern, const char *key);
  */
 bool dcp_name_listed(const char *const *list, size_t n, const char *key);
 
-/* Order of version names: digit runs compare as numbers, everything else bytewise. */
+/* Order of version names: digit runs compare as numbers, all other characters bytewise. */
 int dcp_name_compare(const char *a, const char *b);
 
 /*

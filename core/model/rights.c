@@ -51,7 +51,7 @@ struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, 
 /* What distinguishes two users in the rights of two files. */
 struct user {
 	uint32_t uid;
-	bool in_a, in_b; /* member of the group of the one, of the other */
+	bool in_a, in_b; /* member of the group of the first, of the second */
 };
 
 static bool lets_user(const struct dcp_rights *r, uint32_t uid, bool member)
@@ -103,7 +103,7 @@ static void count_user(void *ctx, const struct user *u)
 	struct saying *s = ctx;
 	bool named = u->uid == s->a->uid || u->uid == s->b->uid;
 
-	if (s->r.mode & class_of(s, u) && u->uid) /* root needs no right */
+	if (s->r.mode & class_of(s, u) && u->uid) /* root needs no rights */
 		s->worth += named ? 1 : u->in_a || u->in_b ? 4 : 16;
 }
 

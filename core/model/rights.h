@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rights: who may read: one owner, one group, and everybody else, as in the mode of a file.
+ * rights: the users who may read: one owner, one group, and all others, as in the mode of a file.
  *
  * A tensor made of several files may be read by users who may read each of the files. One owner and
  * one group cannot always express that; then the result is stricter, never laxer: every user that

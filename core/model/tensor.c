@@ -56,7 +56,7 @@ bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 {
 	uint64_t volume = 1;
 
-	/* A zero anywhere wins, even after dimensions whose product does not fit. */
+	/* A zero makes the volume zero, even after dimensions whose product does not fit. */
 	for (uint32_t i = 0; i < ndim; i++) {
 		if (shape[i] == 0) {
 			*out = 0;
@@ -210,7 +210,7 @@ void dcp_path_join(struct dcp_buf *out, const char *const *path, size_t n)
 	dcp_buf_add(out, "", 0);
 }
 
-/* A @key that is not given is the path. */
+/* Set *key, if it is NULL, to the joined path. */
 static int find_key(const char **key, const char *const *path, size_t npath,
 		    struct dcp_buf *text)
 {
@@ -438,7 +438,7 @@ static bool is_inside(const struct dcp_box *block, const struct dcp_box *box, ui
 	return in;
 }
 
-/* A part of an item has strides, and an item that decodes to elements. */
+/* Read the head of a part of an item. It must have strides, and the item must hold the part. */
 static void get_item(struct unpack *u, struct dcp_piece *p, bool strided)
 {
 	p->enc = dcp_cur_u8(&u->c);

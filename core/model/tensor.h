@@ -7,24 +7,24 @@
  *
  *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
  *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
- *                           where the bytes lie in it is found at first use (located)
- *           DCP_ENC_TORCH_FLAT  the same of a tensor of any shape: its elements in row-major
+ *                           the place of the bytes is found at first use (located)
+ *           DCP_ENC_TORCH_FLAT  the same for a tensor of any shape: its elements in row-major
  *                           order are the run
- *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, enc describes
- *           what comes out:
+ *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, and enc describes
+ *           the decoded bytes:
  *           DCP_FILTER_ZSTD    compressed
- *           DCP_FILTER_DEFLATE raw deflate; the elements are the end of what comes out (an
+ *           DCP_FILTER_DEFLATE raw deflate; the elements are the end of the decoded bytes (an
  *                              .npy in a ZIP archive has its header before them)
  *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
- *                              exactly the run_n elements come out
- *           DCP_FILTER_SUM     numbers; ranks hold terms of them, here and at each place of more
+ *                              the decoded bytes are the run_n elements
+ *           DCP_FILTER_SUM     numbers; ranks hold their terms, at off and at each place in more
  *           or the elements are not yet the values, as torch conjugates and negates lazily:
  *           DCP_FILTER_NEG     flip the sign of every number
  *           DCP_FILTER_CONJ    flip the sign of every imaginary part
  *           or there are no bytes (off and nbytes are 0, file is any):
  *           DCP_FILTER_ZERO    every element is 0
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
- *   item_n  not 0: what enc or filter decodes to has item_n elements, and the piece is a part
+ *   item_n  not 0: the decoded item has item_n elements, and the piece is a part
  *           of them: its first is number item_lo, and stride, which is then not NULL, counts in
  *           their row-major order
  *
@@ -32,7 +32,7 @@
  * Megatron flattened ranges, Paddle flat shards): run_lo and run_n, in elements. A whole
  * box has run_lo 0 and run_n its volume. Runs are stored row-major (stride NULL).
  *
- * Nothing here owns memory: arrays live in whatever arena or blob made them.
+ * These structs own no memory: arrays live in the arena or blob that made them.
  */
 #pragma once
 #include <stdbool.h>
@@ -307,8 +307,8 @@ bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);
  *   u8      1 or 2, the version of this form
  *   varint  number of pieces; then for each
  *           (2: first for each DCP_PACK_BLOCK of them
- *     varint  lo[ndim], len[ndim]    the box that holds theirs, but for those without elements
- *     varint  bytes                  they take up here
+ *     varint  lo[ndim], len[ndim]    the box that holds their boxes, except empty ones
+ *     varint  bytes                  their size in the blob
  *           )
  *     u8      bits 0-1 enc, 2-3 filter, 4 swap, 5 strides follow, 6 a run follows,
  *             7 the third bit of filter
@@ -320,8 +320,8 @@ bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);
  *     varint  run_lo, run_n          if bit 6; else the run is the whole box
  *
  * Many pieces are packed in blocks, so that a reader that wants a few decodes only a few. Varints
- * are unsigned LEB128. A blob comes from a cache that may have been changed: it is checked
- * like any foreign bytes, and its pieces must still pass dcp_tiling_init().
+ * are unsigned LEB128. The cache may have been changed, so a blob is checked like any foreign
+ * bytes, and its pieces must still pass dcp_tiling_init().
  */
 
 struct dcp_arena;

@@ -323,7 +323,7 @@ static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 	return 0;
 }
 
-/* Emit the box that begins at the current tuple, if any does. */
+/* Emit the box that begins at the current tuple, if there is one. */
 static int emit_box(const struct walk *w)
 {
 	uint64_t lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM], index[DCP_MAX_NDIM];

@@ -13,7 +13,8 @@
  * zeros after it (ZeRO's and Megatron's padding). An axis may end in zeros too (a shard
  * padded to its neighbours' size).
  *
- * Nothing here owns memory: arrays live in whatever arena made them. All counts are elements.
+ * Nothing here owns memory: arrays live in the arena of the caller that made them. All counts are
+ * elements.
  */
 #pragma once
 #include <stdbool.h>

@@ -102,8 +102,8 @@ struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s)
 }
 
 enum {
-	APART = 50, /* two members may both need one in so many bytes */
-	EVEN = 4,   /* a member may need more than the mean by one part in so many */
+	APART = 50, /* two members may both need one byte in this many */
+	EVEN = 4,   /* a member may need more than the mean by one part in this many */
 };
 
 /* ---- what one rank needs ---- */

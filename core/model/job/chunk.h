@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunk: the stretches of files that a group of ranks needs, cut into chunks that fit a slot of the
- * staging memory, of which the ranks read one after the other. The loader executes what is computed
- * here, and a plan of its job prints it. Pure: no I/O, no communication.
+ * staging memory, which the ranks read in turn. The loader executes these chunks, and a plan of its
+ * job prints them. Pure: no I/O, no communication.
  */
 #pragma once
 #include <stddef.h>
@@ -56,17 +56,15 @@ struct dcp_chunks {
 	size_t *first, n, cap_chunk;
 };
 
-/*
- * Make the chunks of the union of what @members ranks need: n[m] ranges at of[m]. @slack: elements
- * are converted, so a stretch may be read one block beyond its end. -ENOMEM.
- */
+/* Make the chunks of the union of the needs of @members ranks: n[m] ranges at of[m]. @slack:
+ * elements are converted, so a stretch may be read one block beyond its end. -ENOMEM. */
 int dcp_chunks_create(const struct dcp_chunk_range *const *of, const size_t *n,
 		      uint32_t members, uint64_t slot, bool slack, struct dcp_chunks **out);
 /* Subtract from c->unique the bytes of blocks that are after the ends of files. */
 void dcp_chunks_trim(struct dcp_chunks *c, const struct dcp_file_id *files, size_t n);
 void dcp_chunks_free(struct dcp_chunks *c);
 
-/* pack: sends runs that are apart in a file one after the other. */
+/* pack: sends runs that lie apart in a file one after the other. */
 
 /*
  * Are the runs of @s sent packed? They are if there are gaps between them, so that messages contain
@@ -93,10 +91,9 @@ struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s);
  * stripe: which rank reads which bytes of the files, when each byte is read by a single rank of the
  * job.
  *
- * The files of a version, one after the other, are cut into stripes of one size; stripe s
- * belongs to rank s mod ranks, and round k is stripes k * ranks up to the next round's. The
- * loader reads and sends by this (tools/load/load.h), and a plan of its job says so
- * (job.h). Pure: arithmetic only.
+ * The files of a version, one after the other, are cut into stripes of one size; stripe s belongs
+ * to rank s mod ranks, and round k is stripes k * ranks up to the next round's. The loader
+ * (tools/load/load.h) and the plan of its job (job.h) use these stripes. Pure: arithmetic only.
  */
 
 #define DCP_STRIPE_STAGING ((uint64_t)64 << 20) /* default of a rank */

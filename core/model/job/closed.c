@@ -198,7 +198,7 @@ static void add_box(void *ctx, const struct cells *x, const struct dcp_spread_bo
 	dcp_spread_meet(x->team->spread, box, add_hit, t);
 }
 
-/* Row @i gets what each rank needs of bytes [lo, hi) of the item. */
+/* Add to row @i the bytes of [lo, hi) of the item that each rank needs. */
 static void table_add(struct table *t, uint32_t i, const struct cells *x, const struct strip *s,
 		      uint64_t lo, uint64_t hi)
 {
@@ -216,7 +216,8 @@ static void table_add(struct table *t, uint32_t i, const struct cells *x, const 
 
 /* ---- flows ---- */
 
-/* Stripes of one size. By rank: what it needs, sends and keeps of the stripes of a round. */
+/* Stripes of one size. By rank: the bytes that it needs, sends and keeps of the stripes of a
+ * round. */
 struct dealing {
 	struct dcp_job *job;
 	struct table needs;

@@ -10,14 +10,14 @@
  *	dcp_job_reads(job, rank, ...);     what this rank reads
  *	dcp_job_receives(job, rank, ...);  what it gets from each of the others
  *
- * It is what the loader does (tools/load) with the same files, layout, exchange, nodes and staging
- * memory, in the host's memory: its reports have these numbers. Three ways:
+ * The loader (tools/load) does the same with the same files, layout, exchange, nodes and staging
+ * memory, in the host's memory, and its reports have these numbers. Three ways:
  *
- *	DCP_JOB_ALL    stripes of files are dealt to all ranks (chunk.h), of whole blocks what any
- *	               rank needs is read by the stripe's owner, and sent to each that needs it
- *	DCP_JOB_NODE   the same in each node by chunks (chunk.h), which its ranks take from memory
+ *	DCP_JOB_ALL    stripes of files are dealt to all ranks (chunk.h); the owner of a stripe reads the
+ *	               blocks that any rank needs, and sends each rank the bytes it needs
+ *	DCP_JOB_NODE   the same in each node, by chunks (chunk.h) that its ranks take from memory
  *	               that they share
- *	DCP_JOB_NEVER  each rank reads what it needs; @direct: whole blocks
+ *	DCP_JOB_NEVER  each rank reads the bytes that it needs; @direct: whole blocks
  *
  * Items that only a view can decode (compressed items, negated numbers) are read by each rank for
  * itself, with any exchange. Zeros that are not stored (DCP_FILTER_ZERO) are not read, sent or
@@ -32,12 +32,12 @@
  *
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
  * were added or ranks are queried. So ranks that see the same checkpoint compute equal plans and
- * need only compare dcp_job_digest(). Tensors that share a rule, a shape and the way they were
- * cut form a kind; what ranks hold of one has closed forms (core/model/layout/spread/spread.h). So
- * DCP_JOB_ALL costs some hundred nanoseconds for each tensor and stripe, whatever the number
- * of ranks. Where tensors share bytes, or are stored in another order, and in the other
- * ways, what each rank needs is looked at, one after the other. Pure: no I/O. One thread at a time
- * until it is finished; then any number.
+ * need only compare dcp_job_digest(). Tensors that share a rule, a shape and the way they were cut
+ * form a kind; the parts that ranks hold of a kind have closed forms
+ * (core/model/layout/spread/spread.h). So DCP_JOB_ALL costs some hundred nanoseconds for each
+ * tensor and stripe, for any number of ranks. If tensors share bytes or are stored in another
+ * order, and for the other two ways, the needs of one rank after the other are computed. Pure: no
+ * I/O. One thread at a time until it is finished; then any number.
  */
 #pragma once
 #include <stdbool.h>

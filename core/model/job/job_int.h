@@ -2,9 +2,9 @@
 /*
  * job_int: declarations that the files of job share.
  *
- * A tensor is of a kind: rule, shape, size of an element, and how it was cut into pieces. A
- * pattern is one piece of a kind; an item is where one tensor has that piece stored. Items
- * stand in the order of tensors, those of one in the order of its kind's patterns.
+ * A tensor is of a kind: rule, shape, size of an element, and how it was cut into pieces. A pattern
+ * is one piece of a kind; an item is the place where a tensor stores that piece. Items are in the
+ * order of tensors, and the items of a tensor in the order of its kind's patterns.
  */
 #pragma once
 #include <stdbool.h>

@@ -15,10 +15,9 @@
 #include "core/model/geometry/strided.h"
 
 /*
- * The union of what is needed, in order of file and offset.
- *
- * Everything here is a sweep over the items in that order. Items may overlap (two tensors with
- * one storage, a damaged source): extents are merged, so a byte is in one of them.
+ * The union of all needs, in order of file and offset: a sweep over the items in that order. Items
+ * may overlap (two tensors with one storage, a damaged source): extents are merged, so each byte is
+ * in one extent.
  */
 
 /* memory: accounts for the memory of a job; functions about pieces that all files share. */
@@ -219,7 +218,7 @@ static int by_place(const void *a, const void *b)
 	return DCP_CMP(x->file, y->file) ?: DCP_CMP(x->off, y->off);
 }
 
-/* Runs of items that overlap come out of order: sort, merge again. Then sum up. */
+/* Overlapping items give runs out of order: sort and merge again, then sum up. */
 static void dcp_job_merge(struct dcp_job *job)
 {
 	struct job_extent *e = job->extent.p;
@@ -294,10 +293,8 @@ int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err)
 	return rc < 0 ? dcp_job_no_memory(job, err) : 0;
 }
 
-/*
- * Teams. A spread says which ranks hold which elements of the tensors of a kind. Which ranks hold a
- * part together, and in how many groups they are, is the same for all kinds of one rule.
- */
+/* Teams. A spread says which ranks hold which elements of the tensors of a kind. The ranks that
+ * hold a part together, and the number of their groups, are the same for all kinds of one rule. */
 
 void dcp_job_teams_init(struct job_teams *x, const struct dcp_job *job,
 			const struct dcp_layout *layout)
@@ -462,7 +459,7 @@ static void merge_runs(struct job_runs *r)
 	r->n = r->n ? n + 1 : 0;
 }
 
-/* Parts that have elements, each by one rank. */
+/* Parts with elements, each represented by one rank. */
 struct parts {
 	uint32_t *rank;
 	uint32_t n;
@@ -521,7 +518,7 @@ static int note_kind(struct dcp_job *job, struct job_kind *k, const struct parts
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
 }
 
-/* @parts: memory for all. */
+/* Find the wanted elements of a kind. @parts: memory for all parts. */
 static int find_one(struct dcp_job *job, struct job_kind *k, const struct job_team *team,
 		    struct parts *parts, struct dcp_err *err)
 {

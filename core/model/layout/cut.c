@@ -129,10 +129,9 @@ int dcp_layout_dim(const struct place *p, uint32_t ndim)
 }
 
 /*
- * FSDP2 wraps tensors that tensor parallelism has cut, so a mesh dimension that comes before one
- * that has cut already belongs to FSDP2. It makes the length of an empty array 0 in the dimension
- * that it cuts; torch's other way of cutting by several mesh dimensions, in their order, keeps the
- * length.
+ * FSDP2 wraps tensors that tensor parallelism has cut, so a mesh dimension before one that has
+ * already cut belongs to FSDP2. It sets the length of an empty array to 0 in the dimension that it
+ * cuts. torch's other way, cutting by several mesh dimensions in their order, keeps the length.
  */
 static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
 {
@@ -193,7 +192,7 @@ static int flatten_array(const struct job *job, const struct place *p)
 	return 0;
 }
 
-/* Elements each part holds, padding included, of @n. */
+/* The elements that each part of @n elements holds, padding included. */
 static int flat_part(const struct job *job, const struct place *p, uint64_t n, uint64_t *out)
 {
 	uint32_t parts = job->l->mesh.size[p->mesh_dim];

@@ -48,10 +48,10 @@ uint64_t dcp_layout_hash(const struct dcp_layout *l)
 }
 
 /*
- * Does a key match a glob? Compiled once into literals, stars and numbers; matched without
- * allocation, in time linear in the key for all but contrived globs: after a star the next
- * literal is searched for, and only the latest star is ever tried again (what an earlier one
- * could give, the later one gives too).
+ * Does a key match a glob? Globs are compiled once into literals, stars and numbers, and matched
+ * without allocation, in time linear in the key for all but contrived globs: after a star the next
+ * literal is searched for, and only the latest star is tried again, because it can match all that
+ * an earlier star could.
  */
 
 enum { NEAR_GLOBS = 256, NEAR_LEN = 128 };
@@ -150,7 +150,7 @@ bool dcp_layout_rule(const struct dcp_layout *l, const char *key, struct dcp_lay
 	return false;
 }
 
-/* A glob's bytes with 0 for what matches anything; returns how many, at most NEAR_LEN. */
+/* Write a glob's bytes with 0 for each wildcard; returns their number, at most NEAR_LEN. */
 static size_t flatten_glob(const struct glob *g, char *out)
 {
 	size_t n = 0;

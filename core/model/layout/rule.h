@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rule: what a layout consists of, and how its rules cut. core/parse/layout/ makes a layout from a
- * text; a key is matched to a rule, and the rule gives a cut.
- */
+/* rule: the contents of a layout, and how its rules cut. core/parse/layout/ makes a layout from a
+ * text; a key is matched to a rule, and the rule gives a cut. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,7 +134,7 @@ struct slice {
 	uint64_t lo, n;
 };
 
-/* What one part takes of a length: slices in ascending order, not touching the end. */
+/* The slices that one part takes of a length, in ascending order. */
 struct slices {
 	struct slice one; /* v points here if there is a single slice */
 	struct slice *v;

@@ -9,7 +9,7 @@
 
 enum {
 	BLOCK = 1024,
-	MAX_PACKED = 8, /* bytes of an element; those of changed ones are put together */
+	MAX_PACKED = 8, /* bytes of an element; changed elements up to this size are gathered */
 };
 
 void dcp_difference_init(struct dcp_difference *d)
@@ -56,7 +56,7 @@ double dcp_difference_cosine(const struct dcp_difference *d)
 
 /* ---- numbers ---- */
 
-/* What a block adds. */
+/* The sums of one block. */
 struct sums {
 	double aa, bb, ab, dd, abs, rel, max_abs, max_rel;
 	uint64_t far;
@@ -126,7 +126,7 @@ DCP_SIMD_BOTH(sum_all, sum_body,
 	       struct sums *out),
 	      (a, b, n, t, out))
 
-/* The bits of numbers, of which two NaNs may differ; NULL: they are of two types. */
+/* The bits of numbers, which tell different NaNs apart; NULL: the numbers have two types. */
 struct bits {
 	const char *a, *b;
 	size_t bytes; /* of a number */
@@ -178,7 +178,8 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 	struct sums s;
 
 	sum_all(a, b, n, t, &s);
-	/* Also where squares of finite numbers overflow: then this is slower, and the same. */
+	/* Squares of finite numbers may overflow, too: then this is slower, with the same
+	 * result. */
 	if (!isfinite(s.aa) || !isfinite(s.bb) || !isfinite(s.abs))
 		pairs = sum_finite(a, b, n, t, bits, &s, d);
 	add_sums(d, &s, pairs);
@@ -186,10 +187,8 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 
 /* ---- bits ---- */
 
-/*
- * The elements of 2^@shift bytes that differ, in the whole vectors of @size bytes; how many these
- * are. Which ones do cannot be predicted: so there is no branch for the first in a vector.
- */
+/* List the elements of 2^@shift bytes that differ, in the whole vectors of @size bytes; returns
+ * their number. The first difference in a vector has no branch, because it cannot be predicted. */
 #if defined(__x86_64__)
 static __attribute__((always_inline, target("avx2"))) inline size_t
 list_vectors(const char *a, const char *b, size_t size, unsigned shift, uint16_t *out)
@@ -226,7 +225,7 @@ list_vectors(const char *a, const char *b, size_t size, unsigned shift, uint16_t
 	}
 #endif
 
-/* The numbers of changed elements in a block. */
+/* List the numbers of the changed elements in a block. */
 #define DEFINE_LIST(bits)                                                                      \
 	DEFINE_LIST_VECTORS(bits)                                                              \
 	static size_t list_##bits(const char *a, const char *b, size_t n, uint16_t *out)       \
@@ -290,7 +289,8 @@ static void part_changed(const char *a, const char *b, uint32_t itemsize, const 
 		part_64(a, b, at, n, p, q, same);
 }
 
-/* How bits become the place of a number among all of its type, where neighbours differ by one. */
+/* How to turn bits into a number's place among all numbers of its type; neighbours differ by
+ * one. */
 enum order { AS_IS, TURNED, BY_SIGN };
 
 static enum order order_of(enum dcp_dtype t)
@@ -331,11 +331,8 @@ DCP_SIMD_BODY void count_ulp(uint64_t *ulps, uint64_t a, uint64_t b)
 	ulps[far ? 64 - __builtin_clzll(far) : 0]++;
 }
 
-/*
- * For 16-bit types: the exponent of the distance as a float, which holds it exactly, in a loop
- * without branches, as equal and changed numbers alternate at random. Then the bytes are
- * counted.
- */
+/* For 16-bit types: finds the exponent of the distance as a float, which is exact. The loop has no
+ * branches, since equal and changed numbers alternate at random. Then the bytes are counted. */
 DCP_SIMD_BODY void bins_body(uint8_t *out, const uint16_t *a, const uint16_t *b, size_t n,
 			     bool by_sign, uint16_t turn)
 {
@@ -366,7 +363,8 @@ DCP_SIMD_BOTH(find_bins, bins_body,
 static void count_ulps_16(struct dcp_difference *d, enum order order, const void *a,
 			  const void *b, size_t n)
 {
-	uint32_t count[4][32] = { 0 }; /* equal neighbours would wait for each other in one */
+	/* In a single table, equal neighbours would wait for each other. */
+	uint32_t count[4][32] = { 0 };
 	uint8_t bins[BLOCK] = { 0 };
 
 	find_bins(bins, a, b, n, order == BY_SIGN, order == AS_IS ? 0x8000 : 0);
@@ -407,16 +405,14 @@ static void count_ulps_f4(struct dcp_difference *d, const uint8_t *a, const uint
 				  place_of(BY_SIGN, b[i] >> shift & 15, 4));
 }
 
-/* A double is no exact form of these. */
+/* A double cannot hold each of their numbers. */
 static bool is_long(enum dcp_dtype t)
 {
 	return t == DCP_DTYPE_I64 || t == DCP_DTYPE_U64;
 }
 
-/*
- * What add_numbers() adds, of numbers that may be neighbours but the same as doubles: distances are
- * those of the integers.
- */
+/* Like add_numbers(), for numbers that may be neighbours but equal as doubles: distances are those
+ * of the integers. */
 static void add_longs(struct dcp_difference *d, const struct dcp_tolerance *t, bool is_signed,
 		      const uint64_t *a, const uint64_t *b, size_t n)
 {
@@ -432,14 +428,13 @@ static void add_longs(struct dcp_difference *d, const struct dcp_tolerance *t, b
 	add_sums(d, &s, n);
 }
 
-/* Elements that differ, of several blocks one after the other: what is found of them does not
- * depend on their places. */
+/* Changed elements of several blocks, gathered, since the results do not depend on their places. */
 struct apart {
 	size_t n;
 	_Alignas(16) char a[2 * BLOCK * MAX_PACKED], b[2 * BLOCK * MAX_PACKED];
 };
 
-/* @n elements of one type that differ, or most of which do. */
+/* Add @n elements of one type, most or all of which differ. */
 static void add_apart(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
 		      enum dcp_dtype t, const char *a, const char *b, uint32_t itemsize,
 		      size_t n)
@@ -469,7 +464,7 @@ static void add_apart(struct dcp_difference *d, const struct dcp_tolerance *tole
 	}
 }
 
-/* Equal elements: @zeros of them only stand for others. */
+/* Add equal elements. @zeros of them stand for elements that were gathered elsewhere. */
 static void add_same(struct dcp_difference *d, enum dcp_dtype t, const void *a, size_t n,
 		     size_t zeros)
 {
@@ -492,7 +487,7 @@ static void add_same(struct dcp_difference *d, enum dcp_dtype t, const void *a, 
 	d->ulps[0] += (n - zeros) * values;
 }
 
-/* A block of one type whose bits are not all the same. */
+/* Add a block of one type in which some bits differ. */
 static void add_changed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
 			enum dcp_dtype t, const char *a, const char *b, uint32_t itemsize,
 			uint64_t first, size_t n, struct apart *apart)
@@ -527,7 +522,7 @@ static void add_block(struct dcp_difference *d, const struct dcp_tolerance *tole
 		add_same(d, t, a, n, 0);
 }
 
-/* Numbers of two types. */
+/* Add numbers of two types. */
 static void add_mixed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
 		      enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,
 		      uint64_t first, size_t n)

@@ -22,7 +22,7 @@ const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool mo
 	return buf;
 }
 
-/* Memory that was never written has numbers that no training makes. */
+/* Memory that was never written contains numbers that no training makes. */
 static bool looks_random(const struct dcp_stats_of *of)
 {
 	return of->s->n >= 64 && of->s->huge > of->s->n / 16 &&

@@ -10,17 +10,16 @@
 #include "core/base/simd.h"
 #include "core/model/measure/sums.h"
 
-/* A long block is of finite BF16, which take no other form to be summed. */
+/* A long block holds only finite BF16, which are summed without conversion. */
 enum { BLOCK = DCP_SUM_AHEAD, LONG_BLOCK = 4 * BLOCK, TABLES = 4 };
 
-/* How the bits of a floating-point type with a sign bit on top are read: its magnitudes in
- * order. */
+/* How to read the bits of a floating-point type with a sign bit on top: magnitudes in order. */
 struct kind {
 	uint8_t bytes;
 	bool is_float, is_signed;
-	uint64_t inf;    /* magnitude of infinity; more are NaN */
+	uint64_t inf;    /* magnitude of infinity; larger ones are NaN */
 	uint64_t normal; /* the least magnitude that is not subnormal */
-	uint64_t huge;   /* that of 2^64; none is: more than any */
+	uint64_t huge;   /* the magnitude of 2^64; UINT64_MAX if the type has none */
 };
 
 static struct kind kind_of(enum dcp_dtype t)
@@ -79,8 +78,7 @@ void dcp_stats_init(struct dcp_stats *s)
 
 /* ---- joining ---- */
 
-/* @n finite numbers more, from @min to @max, with this mean and sum of squared distances from
- * it. */
+/* Add @n finite numbers from @min to @max, with this mean and sum of squared distances from it. */
 static void add_numbers(struct dcp_stats *s, uint64_t n, double min, double max, double mean,
 			double m2)
 {
@@ -180,7 +178,7 @@ static void put_bin(struct dcp_stats_bins *bins, double x, uint64_t n)
 		bins->n[x < 0][DCP_MIN(DCP_MAX(at, 0), DCP_STATS_BINS - 1)] += n;
 }
 
-/* @n numbers that are all @x. */
+/* Add @n numbers that are all @x. */
 static void take_value(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		       unsigned bits, double x, uint64_t n)
 {
@@ -228,7 +226,7 @@ static void add_bytes(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 	uint32_t count[TABLES][256] = { 0 };
 	size_t i = 0;
 
-	/* Equal neighbours would wait for each other in one table. */
+	/* In a single table, equal neighbours would wait for each other. */
 	for (; i + 8 <= n; i += 8) {
 		uint64_t w;
 
@@ -259,7 +257,7 @@ static void add_bytes(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 
 /* ---- wider types: extremes by the bits, then sums ---- */
 
-/* Of a block: least and greatest magnitude, and number in order. */
+/* The least and greatest magnitude in a block, and the least and greatest number in the order. */
 struct extremes {
 	uint64_t least, most;
 	int64_t low, high;
@@ -269,10 +267,8 @@ DCP_DEFINE_RANGE(16, INT16_MAX)
 DCP_DEFINE_RANGE(32, INT32_MAX)
 DCP_DEFINE_RANGE(64, INT64_MAX)
 
-/*
- * Bits of floats, as integers, are in order among numbers of one sign: what is signed tells
- * whether both signs are there, and the ends of the order on either side follow.
- */
+/* As integers, the bits of floats are in order among numbers of one sign. The signed ends tell
+ * whether both signs occur; the least and greatest numbers follow from all four ends. */
 static struct extremes order_range(const struct kind *k, const struct dcp_range *r)
 {
 	const uint64_t top = UINT64_MAX >> (65 - 8 * k->bytes); /* all bits but the sign */
@@ -304,7 +300,7 @@ static void find_range(const struct kind *k, const void *p, size_t n, struct dcp
 		find_64(p, n, out);
 }
 
-/* Numbers whose magnitude, by the bits, is below @edge. */
+/* Count the numbers whose magnitude, by their bits, is below @edge. */
 static uint64_t count_below(const struct kind *k, const void *p, size_t n, uint64_t edge)
 {
 	uint64_t out;
@@ -334,7 +330,7 @@ static uint64_t count_zeros(const struct kind *k, const void *p, size_t n)
 	return zeros;
 }
 
-/* What may be the bits of a float that is in memory. */
+/* May alias a float in memory. */
 typedef uint32_t __attribute__((may_alias)) bits_of_float;
 
 DCP_SIMD_BODY void widen_bf16_body(float *out, const uint16_t *p, size_t n)
@@ -347,7 +343,7 @@ DCP_SIMD_BODY void widen_bf16_body(float *out, const uint16_t *p, size_t n)
 DCP_SIMD_BOTH(widen_bf16, widen_bf16_body, (float *out, const uint16_t *p, size_t n),
 	      (out, p, n))
 
-/* The exponent is biased by 112 less; multiplying by that power of two is exact for subnormal
+/* The exponent's bias is less by 112; multiplying by that power of two is exact for subnormal
  * numbers, too. */
 DCP_SIMD_BODY void widen_f16_body(float *out, const uint16_t *p, size_t n)
 {
@@ -368,11 +364,11 @@ DCP_DEFINE_SUM(sum_f64, double, DCP_LANES_OF_F64, x[i], false)
 DCP_DEFINE_SUM(sum_bf16, uint16_t, DCP_LANES_OF_BF16,
 	       (double)dcp_bits_as_float(dcp_bits_widen_bf16(x[i])), true)
 
-/* A block in the form that is summed. */
+/* A block in the form in which it is summed. */
 struct block {
 	_Alignas(64) float f[BLOCK];
 	_Alignas(64) double d[BLOCK];
-	const float *narrow; /* one of these */
+	const float *narrow; /* bf16 or the one in use */
 	const double *wide;
 	const uint16_t *bf16;
 };
@@ -443,7 +439,7 @@ static void sum_block(const struct block *b, size_t n, double mean, double *sum,
 		sum_f32(b->narrow, n, mean, sum, square);
 }
 
-/* Only the finite numbers of the block, one after the other. How many there are. */
+/* Keep only the finite numbers of the block, one after the other. Returns their number. */
 static size_t keep_finite(struct block *b, size_t n, double *min, double *max)
 {
 	size_t kept = 0;
@@ -463,7 +459,7 @@ static size_t keep_finite(struct block *b, size_t n, double *min, double *max)
 	return kept;
 }
 
-/* Of doubles whose sum is more than any double. */
+/* The mean of doubles whose sum is larger than any double. */
 static double mean_of_huge(const struct block *b, size_t n)
 {
 	const double part = 1.0 / (double)n;
@@ -474,7 +470,7 @@ static double mean_of_huge(const struct block *b, size_t n)
 	return mean;
 }
 
-/* The number that has this place in the order of its type. */
+/* The number at this place in the order of its type. */
 static double of_key(enum dcp_dtype t, const struct kind *k, int64_t key)
 {
 	int64_t top = k->bytes == 8 ? INT64_MAX : (1LL << (8 * k->bytes - 1)) - 1;
@@ -491,8 +487,8 @@ static double of_key(enum dcp_dtype t, const struct kind *k, int64_t key)
 				0);
 }
 
-/* Are numbers put into bins by the sign and exponent in their bits? Doubles have too many of
- * these to be counted. */
+/* Are numbers put into bins by the sign and exponent in their bits? Doubles have too many
+ * exponents. */
 static bool has_exponents(const struct kind *k)
 {
 	return k->is_float && k->bytes <= 4;
@@ -502,8 +498,8 @@ static void put_exponents(struct dcp_stats_bins *bins, enum dcp_dtype t, const s
 			  const void *p, size_t n)
 {
 	const unsigned shift = (unsigned)__builtin_ctzll(k->normal);
-	const unsigned inf = (unsigned)(k->inf >> shift); /* which is twice the bias, and 1 */
-	uint64_t count[2][512] = { 0 }; /* equal neighbours would wait in one */
+	const unsigned inf = (unsigned)(k->inf >> shift); /* twice the bias, plus 1 */
+	uint64_t count[2][512] = { 0 }; /* in a single table, equal neighbours would wait */
 
 	for (size_t i = 0; i < n; i++)
 		count[i & 1][bits_of(k, p, i) >> shift]++;
@@ -571,13 +567,14 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 	       : isfinite(total) ? total / (double)finite
 				 : mean_of_huge(&b, finite);
 	square -= total * mean;
-	/* Little is left of much: the squares again, of the distances. */
+	/* The difference is too small to be exact: sum the squares again, of distances from the
+	 * mean. */
 	if (square < 1e-3 * total * mean || !isfinite(square)) {
 		sum_block(&b, finite, mean, &total, &square);
 		mean += finite && isfinite(total) ? total / (double)finite : 0;
 		square = isnan(square) ? INFINITY : square;
 	}
-	mean = DCP_MIN(DCP_MAX(mean, min), max); /* where rounding would leave the doubles */
+	mean = DCP_MIN(DCP_MAX(mean, min), max); /* rounding may exceed the doubles */
 	add_numbers(s, finite, min, max, mean, square);
 	for (size_t i = 0; i < finite && bins && !has_exponents(k); i++)
 		put_bin(bins, number_at(&b, i), 1);

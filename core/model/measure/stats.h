@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stats: what the numbers of a tensor are like, in one pass over its elements.
+ * stats: statistics of the numbers of a tensor, in one pass over its elements.
  *
  * Minimum, maximum, mean and deviation are computed from the finite numbers; the other numbers are
  * only counted. Both parts of a complex number count as numbers, and both values of a byte of F4.
  * Sums are made in double precision, block by block, and blocks are joined so that neither a mean
- * far from zero nor many numbers cost precision. An unknown type (OTHER, F6) is taken as bytes, and
- * is_opaque says so.
+ * far from zero nor many numbers cost precision. Elements of an unknown type (OTHER, F6) are
+ * measured as bytes, see dcp_stats_is_opaque().
  *
- * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing
- * here allocates.
+ * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing in
+ * this file allocates.
  */
 #pragma once
 #include <stdbool.h>
@@ -35,12 +35,13 @@ struct dcp_stats {
 	uint64_t n, finite; /* numbers */
 	uint64_t zeros, subnormals, nans, infs;
 	uint64_t huge; /* finite numbers of 2^64 or more, which no weight has */
-	/* number of the first such value, in row-major order; or DCP_NO_INDEX */
+	/* position of the first NaN or infinity, in row-major order; or DCP_NO_INDEX */
 	uint64_t first_nan, first_inf;
 	double min, max, mean; /* of finite numbers; 0 if there are none */
 	double m2;             /* sum of the squared distances from the mean */
 	int64_t low,
-		high; /* least and greatest, NaN and all, as integers in the order of the type */
+		high; /* least and greatest number, NaN included, as integers in the order of the
+		       * type */
 };
 
 void dcp_stats_init(struct dcp_stats *s);
@@ -135,12 +136,13 @@ const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool mo
 /*
  * differ: compares two arrays of one shape.
  *
- * Elements are equal where their bits are, so a NaN equals itself. Of one dtype they are
- * compared by bits; of two, as numbers, and two NaNs are then equal. Distances are of pairs of
- * finite numbers. Both parts of a complex number are numbers, and both values of a byte of F4;
- * an unknown type is compared by bits alone.
+ * Elements of one dtype are equal if their bits are, so a NaN equals itself. Elements of two dtypes
+ * are compared as numbers, and any two NaNs are equal. Distances are between finite numbers. Both
+ * parts of a complex number count as numbers, and so do both values of a byte of F4; an unknown
+ * type is compared by bits alone.
  *
- * Parts may be compared by several threads, and are then joined in order. Nothing here allocates.
+ * Parts may be compared by several threads, and are then joined in order. Nothing in this file
+ * allocates.
  */
 
 /*
@@ -151,11 +153,11 @@ const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool mo
 
 struct dcp_difference {
 	uint64_t n;       /* elements */
-	uint64_t changed; /* that differ */
+	uint64_t changed; /* elements that differ */
 	uint64_t first;   /* position of the first changed element, or DCP_NO_INDEX */
 	uint64_t far;     /* numbers further apart than atol + rtol * |b| */
 	uint64_t nans;    /* numbers that are changed and NaN or infinite on one side or both */
-	uint64_t pairs;   /* of finite numbers */
+	uint64_t pairs;   /* pairs of finite numbers */
 	double max_abs, sum_abs, max_rel,
 		sum_rel;       /* relative to the larger of both magnitudes */
 	double aa, bb, ab, dd; /* sums of a * a, b * b, a * b and (a - b)^2 */
@@ -172,9 +174,9 @@ void dcp_difference_init(struct dcp_difference *d);
 bool dcp_can_differ(enum dcp_dtype a, enum dcp_dtype b);
 
 /*
- * Add @n elements of type @ta at @a and of @tb at @b, aligned to them and of @itemsize bytes
- * where the types are the same; @first is the number of the first. Where the types differ,
- * dcp_can_differ().
+ * Add @n elements of type @ta at @a and @tb at @b, aligned to their types. Elements have @itemsize
+ * bytes if the types are equal; otherwise dcp_can_differ() must be true. @first is the number of
+ * the first element.
  */
 void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
 			enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,
@@ -183,6 +185,6 @@ void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *to
 /* Merge the differences of later elements into @d. */
 void dcp_difference_join(struct dcp_difference *d, const struct dcp_difference *later);
 
-/* |a - b| / |a| and a * b / |a| |b| of all; NaN where a divisor is 0. */
+/* |a - b| / |a|, and a * b / |a| |b|, over all elements; NaN if a divisor is 0. */
 double dcp_difference_relative(const struct dcp_difference *d);
 double dcp_difference_cosine(const struct dcp_difference *d);

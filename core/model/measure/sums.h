@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sums: macros that define functions which sum numbers and their squares in double precision,
- * or find the ends of their bits, each for the least processor and for one with AVX2
- * (core/base/simd.h). Both add in the same order.
+ * sums: macros for functions that sum numbers and their squares in double precision, or find the
+ * ends of their bits. Each is made twice, for any processor and for AVX2 (core/base/simd.h); both
+ * add in the same order.
  */
 #pragma once
 #include <stddef.h>
@@ -12,11 +12,11 @@
 #include "core/base/base.h"
 #include "core/base/simd.h"
 
-/* Elements from those that are summed to those that are fetched meanwhile: the block after this,
- * so that the first look at it does not wait for memory. */
+/* Distance from the elements being summed to the elements being fetched: one block, so that the
+ * next block is in the cache when it is first read. */
 #define DCP_SUM_AHEAD 2048
 
-/* Add what the lanes of @v have to the mean, and its squares. */
+/* Add the distances of the lanes of @v from the mean, and their squares. */
 #define DCP_SUM_LANES(v, at)                                                                   \
 	do {                                                                                   \
 		dcp_v4d d_ = (v);                                                              \
@@ -25,7 +25,8 @@
 		q[at] += d_ * d_;                                                              \
 	} while (0)
 
-/* What a function that sums has first, and last: numbers from @i on are less than 16. */
+/* Beginning and end of a function that sums; less than 16 numbers from @i on are left for the
+ * end. */
 #define DCP_SUM_BEGIN(about)                                                                   \
 	const dcp_v4d from = { about, about, about, about };                                   \
 	dcp_v4d s[4] = { 0 }, q[4] = { 0 };                                                    \
@@ -46,9 +47,9 @@
 	} while (0)
 
 /*
- * Define @name(): sums of the distances from @about of @n numbers of @type, and of their
- * squares. @lanes(x) adds 16 of them at x + i, @one is number i as a double; @convert makes
- * doubles of floats.
+ * Define @name(), which sums the distances of @n numbers of @type from @about, and their squares.
+ * @lanes(x) adds the 16 numbers at x + i, @one is number i as a double; @convert converts floats to
+ * doubles.
  */
 #define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one, about)                         \
 	static way void name(const type *x, size_t n, double mean, double *sum,                \
@@ -63,10 +64,8 @@
 		DCP_SUM_END(one, about);                                                       \
 	}
 
-/*
- * Squares of @type that a double holds exactly, which is those of up to 26 bits, are the same
- * whether a processor multiplies and adds in one step or in two: about zero one step is taken.
- */
+/* If a double holds the square exactly, as of numbers with up to 26 bits, multiplying and adding in
+ * one step gives the same sum as in two. So sums about zero use one step. */
 #define DCP_DEFINE_SUM(name, type, lanes, one, exact)                                          \
 	DCP_DEFINE_SUM_IN(DCP_SIMD_FUSED, DCP_V4D_WIDE, name##_fused, type, lanes, one, 0)     \
 	DCP_DEFINE_SUM_IN(DCP_SIMD_WIDE, DCP_V4D_WIDE, name##_wide, type, lanes, one, mean)    \
@@ -97,7 +96,7 @@
 		DCP_SUM_LANES(convert(f), k);                                                  \
 	}
 
-/* Two BF16 are the halves of a word, and each is the upper half of a float. */
+/* A word holds two BF16, each of which is the upper half of a float. */
 #define DCP_LANES_OF_BF16(x, convert)                                                          \
 	for (size_t k = 0; k < 2; k++) {                                                       \
 		dcp_v4i w;                                                                     \
@@ -107,13 +106,13 @@
 		DCP_SUM_LANES(convert((dcp_v4f)(w & (int)0xffff0000)), 2 * k + 1);             \
 	}
 
-/* Of the bits of a block, taken as signed and as unsigned integers. */
+/* The ends of the bits of a block, as signed and as unsigned integers. */
 struct dcp_range {
 	int64_t low, high;
 	uint64_t least, most;
 };
 
-/* Define find_@bits(), and count_below_@bits(): how many magnitudes are below @edge. */
+/* Define find_@bits(), and count_below_@bits(), which counts the magnitudes below @edge. */
 #define DCP_DEFINE_RANGE(bits, top)                                                            \
 	DCP_SIMD_BODY void range_##bits(const void *p, size_t n, struct dcp_range *out)        \
 	{                                                                                      \
@@ -146,16 +145,16 @@ struct dcp_range {
 		      (p, n, edge, out))
 
 /*
- * Sums about 0 of @n BF16, a multiple of 16, and their range in one pass, as neither keeps the
- * processor busy by itself. Three ends are enough where there are both signs, and four would not
- * stay in registers. False: they have one sign, and the range is not found.
+ * Sums about 0 of @n BF16, a multiple of 16, and their range, in one pass, because neither keeps
+ * the processor busy alone. If both signs occur, three ends suffice; four would not stay in
+ * registers. Returns false if all have one sign: then the range is not found.
  */
 #if defined(__x86_64__)
 static DCP_SIMD_FUSED bool dcp_survey_bf16(const uint16_t *x, size_t n, struct dcp_range *r,
 					   double *sum, double *square)
 {
 	__m256i high = _mm256_set1_epi16(INT16_MIN), most = _mm256_setzero_si256();
-	__m256i least = _mm256_set1_epi16(-1); /* magnitude, twice */
+	__m256i least = _mm256_set1_epi16(-1); /* twice the magnitude */
 	int16_t h[16];
 	uint16_t m[16], l[16];
 	DCP_SUM_BEGIN(0);
@@ -186,6 +185,6 @@ static DCP_SIMD_FUSED bool dcp_survey_bf16(const uint16_t *x, size_t n, struct d
 static bool dcp_survey_bf16(const uint16_t *x, size_t n, struct dcp_range *r, double *sum,
 			    double *square)
 {
-	return false; /* is not called, as no such processor is fused */
+	return false; /* never called: no other processor is fused */
 }
 #endif

@@ -34,8 +34,8 @@ bool dcp_cache_is_foreign(const char *path);
 
 /*
  * Become the only process that builds @path. Returns a descriptor for dcp_cache_unlock(), -EBUSY
- * when another process was still building it after lock_wait_ms, -ECANCELED, or what opening the
- * lock file gave. @waited: another process held the lock before.
+ * when another process was still building it after lock_wait_ms, -ECANCELED, or the error of
+ * opening the lock file. @waited: another process held the lock before.
  */
 int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited);
 void dcp_cache_unlock(const char *path, int fd);

@@ -399,8 +399,8 @@ static int open_nameless(const struct job *j)
 	return fd;
 }
 
-/* Give the file its name. If two processes made it without locks, the first one names its own file;
- * both use the file that they made. */
+/* Give the file its name. If two processes made it without locks, the first process names its file;
+ * each uses its own. */
 static int name_it(int fd, const char *path)
 {
 	char handle[32];

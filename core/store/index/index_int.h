@@ -13,7 +13,7 @@
 #include "core/origin/source.h"
 #include "core/store/index/index.h"
 
-/* Limits: a writer never exceeds them, and a reader refuses what does. */
+/* Limits: a writer never exceeds them, and a reader refuses a file that does. */
 #define DCP_INDEX_MAX_FILES 1000000u     /* shards; a job has thousands */
 #define DCP_INDEX_MAX_META 1024u         /* rows */
 #define DCP_INDEX_MAX_META_BYTES 65536u  /* one value */

@@ -154,7 +154,7 @@ static int read_sealed(const struct dcp_source *src, uint64_t off, void *buf, si
 /*
  * Make @out a source of the pages of @file. Each page is compared when it is read: -EBADMSG if a
  * byte changed, and the file is marked to be rebuilt when it is opened next. @s must stay at its
- * address. -EBADMSG, -ENOMEM, or what reading gave.
+ * address. -EBADMSG, -ENOMEM, or the error of reading.
  */
 static int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 			    struct dcp_source *out, struct dcp_err *err)

@@ -99,7 +99,7 @@ int dcp_layouts_add(struct dcp_layouts *t, const char *name, struct dcp_layout *
 	return 0;
 }
 
-/* Layouts from files: which files, and what is in them. */
+/* Layouts from files: finds the files and reads them. */
 
 enum { MAX_FILE = 4 << 20 };
 
@@ -328,7 +328,7 @@ static void load_beside(struct dcp_layouts *t, const char *source, const struct 
 	char parent[PATH_MAX];
 
 	if (!slash || !slash[1] || slash - source >= PATH_MAX)
-		return; /* the root lies in nothing */
+		return; /* nothing is above the root */
 	memcpy(parent, source, (size_t)(slash - source));
 	parent[slash - source] = '\0';
 	load_dir(t, *parent ? parent : "/", false, log);
@@ -436,7 +436,7 @@ static const char *find_nearest(const struct dcp_layouts *t, const char *name)
 	return near;
 }
 
-/* The name is unknown, here and as a built-in one: name a similar listed layout. */
+/* Name a similar listed layout in the error of an unknown name. */
 static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct dcp_err *err)
 {
 	const char *near = find_nearest(t, name);

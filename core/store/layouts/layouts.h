@@ -23,8 +23,7 @@ struct dcp_log;
 struct dcp_scan;
 struct dcp_layouts;
 
-/* Extension of a file that has a line for each region that a rank holds, in place of rules. Such a
- * file is not a layout. */
+/* Extension of a file that lists the regions of each rank in place of rules. It is not a layout. */
 #define DCP_REGIONS_EXT ".regions"
 
 struct dcp_named_layout {
@@ -40,13 +39,13 @@ struct dcp_layouts_opts {
 	const char *const *files; /* of --layout; a file that cannot be read is an error */
 	size_t nfiles;
 	const char *source;          /* errors in its *.dcpl and the user's are logged */
-	const struct dcp_scan *scan; /* of it */
+	const struct dcp_scan *scan; /* of the source */
 	const char *user_dir;        /* NULL: none */
 	const struct dcp_log *log;
 };
 
 /* -EBADMSG (a file is not a layout), -EEXIST (two of --layout have one name), -E2BIG, -ENOMEM, or
- * what opening a file gave. */
+ * the error of opening a file. */
 int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts **out,
 		       struct dcp_err *err);
 void dcp_layouts_destroy(struct dcp_layouts *t);

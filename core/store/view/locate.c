@@ -119,7 +119,7 @@ static uint64_t item_elements(const struct dcp_piece *p)
 	return p->item_n ? p->item_n : p->run_n;
 }
 
-/* The stored tensor must be what the metadata says this piece is. */
+/* Check that the stored tensor is the piece that the metadata describes. */
 static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			const struct dcp_torch_tensor *tt, struct dcp_err *err)
 {

@@ -126,7 +126,7 @@ void dcp_digest_add(struct dcp_digesting *d, const void *p, size_t n);
 void dcp_digest_end(struct dcp_digesting *d, char text[DCP_DIGEST_TEXT]);
 
 /* The digest of a view opened as DCP_AS_RAW. Reads all of it and reports the bytes read to
- * @progress (may be NULL) under the tensor's key. 0, or what reading gave, with @err set. */
+ * @progress (may be NULL) under the tensor's key. 0, or the error of reading, in @err. */
 int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
 	       struct dcp_err *err);

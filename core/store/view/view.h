@@ -5,7 +5,7 @@
  *
  *   raw           the exact stored values, row-major, little-endian, no header
  *   npy           a .npy header and the numbers, bf16 and fp8 widened to float32
- *   safetensors   a safetensors file of one tensor, true dtype, with what its stored files say in __metadata__
+ *   safetensors   a safetensors file of one tensor, true dtype, with the __metadata__ of its stored files
  *
  * Opening resolves everything (the row, where the bytes lie inside torch.save items, the
  * tiling, the header); reading is then arithmetic, an identity check and a copy. A view is

@@ -77,8 +77,8 @@ static struct spread_step step_of(const struct dcp_spread *s, const struct place
 				     !memchr(has, false, size) };
 }
 
-/* The steps of one axis, or of the flattening (@dim LAYOUT_DIM_NONE), into @out; their number.
- */
+/* Write the steps of an axis, or of the flattening (@dim LAYOUT_DIM_NONE), to @out; returns their
+ * number. */
 static uint32_t find_steps(struct dcp_spread *s, const struct rule *r, int dim,
 			   struct spread_step *out)
 {
@@ -121,7 +121,7 @@ static int make_steps(struct dcp_spread *s, const struct rule *r, struct dcp_are
 	return 0;
 }
 
-/* Every offset once for each of the @n coordinates that have the key, in order. */
+/* Write each offset once for each of the @n coordinates that have the key, in order. */
 static uint32_t multiply_copies(uint32_t *copies, uint32_t n, const bool *has, uint32_t size,
 				uint32_t stride)
 {

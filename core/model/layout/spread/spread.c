@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A box of the tensor is a box of the array of every rank: along each dimension the placements turn
- * the interval into an interval of what they leave.
- */
+/* A box of the tensor is a box of the array of every rank: along each dimension the placements turn
+ * the interval into an interval of the remaining part. */
 #include "core/model/layout/spread/spread.h"
 
 #include "core/base/base.h"
@@ -10,8 +8,9 @@
 
 /* hit: makes and reads the hits of a walk over ranks. */
 
-/* Coordinates [@i, *@end) of the next step go into the hit, or as many of them as have the key
- * too; false: so many have not. The caller puts the hit back. */
+/* Add coordinates [@i, *@end) of the next step to the hit, or as many as also have the key. Returns
+ * false if they do not have the key. *@end: the end of these coordinates. The caller restores the
+ * hit. */
 static bool dcp_spread_step(struct spread_walk *w, const struct spread_step *step, uint32_t i,
 			    uint32_t *end)
 {
@@ -73,11 +72,8 @@ void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit
 	add_hit(s, hit, 0, hit->first, v, sums);
 }
 
-/*
- * Arrays that are flattened and cut once more. A box of an array is one run of its flattening
- * or many of them; how many of its elements come before a place of the flattening has a
- * closed form all the same.
- */
+/* Arrays that are flattened and cut once more. A box of an array is one or many runs of its
+ * flattening. A closed form gives the number of its elements before a place of the flattening. */
 
 struct run {
 	uint64_t lo, n, pad; /* zeros after it */
@@ -88,7 +84,7 @@ struct flattened {
 	const struct spread_range *at;
 	uint32_t ndim;
 	uint64_t lo, hi, all;
-	bool solid; /* it has all elements between them */
+	bool solid; /* no other elements lie between the ends */
 };
 
 static void flatten_box(const struct dcp_spread *s, const struct spread_range *at,
@@ -119,7 +115,8 @@ static uint64_t in_front(const struct flattened *f, uint64_t x)
 		i[d] = d ? x % f->at[d].len : x;
 		x = d ? x / f->at[d].len : 0;
 	}
-	for (uint32_t d = f->ndim; d-- > 0;) { /* from inside: all of it, none, or as it was */
+	/* From the innermost: all, none, or the count so far. */
+	for (uint32_t d = f->ndim; d-- > 0;) {
 		const struct spread_range *h = &f->at[d];
 		uint64_t before = DCP_MIN(DCP_MAX(i[d], h->lo), h->hi) - h->lo;
 
@@ -155,7 +152,7 @@ static struct run cut_part(const struct spread_step *step, const struct run *r, 
 	return (struct run){ r->lo + DCP_MIN(lo, r->n), filled, c - filled };
 }
 
-/* Of the array with the ranges @at along its dimensions, flattened. */
+/* The elements of the flattened array with ranges @at along its dimensions that @rank holds. */
 static uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
 				      const struct spread_range *at)
 {

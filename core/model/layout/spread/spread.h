@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spread: computes what all ranks of a layout hold of a tensor, without a cut for each rank.
+ * spread: computes the parts of a tensor that all ranks of a layout hold, without a cut for each
+ * rank.
  *
- * A rule cuts each dimension by itself, and then perhaps the flattening of what is left. So the
- * ranks' parts are a cartesian product: what the coordinates in the mesh dimensions that cut
- * dimension 0 leave of it, times the same for dimension 1, and so on. Mesh dimensions that cut
- * nothing hold copies; the ranks of a part are its first rank plus offsets that are the same for
- * every part. Parts have no element in common.
+ * A rule cuts each dimension by itself, and then perhaps the flattening of the rest. So the ranks'
+ * parts are a cartesian product: the part of dimension 0 that the coordinates in its mesh
+ * dimensions leave, times that of dimension 1, and so on. Mesh dimensions that cut nothing hold
+ * copies; the ranks of a part are its first rank plus offsets that are the same for every part.
+ * Parts have no element in common.
  *
- * How many elements a rank has of a box is arithmetic (struct deal), and so is which parts have
- * any.
- * A spread is made for one rule and number of dimensions, then set to one shape after the other.
- * One thread at a time.
+ * Arithmetic (struct deal) gives the number of elements that a rank has of a box, and the parts
+ * that have any. A spread is made for one rule and number of dimensions, then set to one shape
+ * after the other. One thread at a time.
  */
 #pragma once
 #include <stdbool.h>
