@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jansson parses; a scan of our own goes first. It skips strings and counts brackets and
- * values, so that jansson's recursion (it allows 2048 levels) and its allocations are known
- * to be small before it starts. The scan need not be strict: what it lets through, jansson
- * still judges.
+ * A scan of our own runs before jansson. It skips strings and counts brackets and values, so that
+ * jansson's recursion (up to 2048 levels) and allocations are known to be small. The scan need not
+ * be strict, because jansson checks the text again.
  */
 #include "core/parse/json.h"
 
@@ -52,7 +51,7 @@ static size_t skip_spaces(const char *text, size_t n, size_t at)
 	return at;
 }
 
-/* The byte after the string that starts at text[at]; @n when it does not end. */
+/* The byte after the string that starts at text[at]; @n if the string does not end. */
 static size_t skip_string(const char *text, size_t n, size_t at)
 {
 	for (at++; at < n && text[at] != '"'; at++)
@@ -73,7 +72,7 @@ struct scan {
 	size_t depth, values;
 };
 
-/* One string, bracket, number, word or punctuation. False when nested too deep. */
+/* Step over one string, bracket, number, word or punctuation. False: nested too deep. */
 static bool scan_token(struct scan *s)
 {
 	char c = s->text[s->at];
@@ -134,7 +133,7 @@ static int load_text(const char *text, size_t n, size_t flags, json_t **root,
 	if (r < 0)
 		return r;
 	v = json_loadb(text, n, flags | JSON_DECODE_ANY, &why);
-	/* Most of jansson's failed allocations leave no reason behind. */
+	/* Most of jansson's failed allocations leave no reason. */
 	if (!v && (!why.text[0] || json_error_code(&why) == json_error_out_of_memory))
 		return dcp_fail(err, -ENOMEM, "out of memory for JSON");
 	if (!v)
@@ -195,7 +194,7 @@ int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const cha
 		return dcp_fail_at(err, -EBADMSG, 0, "not a string");
 	}
 	end = p + json_string_length(v);
-	to = dcp_arena_alloc(arena, n + 1); /* a NUL takes two bytes here, and six there */
+	to = dcp_arena_alloc(arena, n + 1); /* a NUL has two bytes here, six in JSON */
 	*out = to;
 	for (; to && p < end; p++) {
 		if (!*p)
@@ -297,7 +296,7 @@ static int fail_expected(const struct dcp_json_walk *w, const char *what, struct
 			   (unsigned char)w->text[w->at], w->at, what);
 }
 
-/* Moves over one value, however damaged inside, and leaves w->at after it. */
+/* Step over one value, even a damaged one, and leave w->at after it. */
 static int walk_value(struct dcp_json_walk *w, struct dcp_bytes *value, struct dcp_err *err)
 {
 	struct scan s = { .text = w->text, .n = w->n, .at = w->at };
@@ -319,7 +318,7 @@ static int walk_end(struct dcp_json_walk *w, struct dcp_err *err)
 	return w->at == w->n ? 0 : fail_expected(w, "nothing after the object", err);
 }
 
-/* Over the bracket or comma before a member. Returns 1, 0 at the end of the object. */
+/* Step over the bracket or comma before a member. Returns 1, or 0 at the end of the object. */
 static int walk_to_name(struct dcp_json_walk *w, struct dcp_err *err)
 {
 	bool first = w->members == 0;

@@ -34,10 +34,10 @@ static int fail_pattern(const char *pattern, const char *at, int code, const cha
 			   "regular expression \"%.100s\": %s", pattern, what);
 }
 
-/* The pattern in PCRE2's words: where the two languages differ, or the reason why not. */
+/* Translate the pattern to PCRE2's syntax, or give the reason why that is impossible. */
 static int translate_pattern(const char *pattern, struct dcp_buf *out, struct dcp_err *err)
 {
-	const char *set = NULL; /* what follows the '[' that is open */
+	const char *set = NULL; /* the text after the open '[' */
 
 	for (const char *p = pattern; *p; p++) {
 		if (*p == '\\') {
@@ -133,7 +133,7 @@ int dcp_regex_match(const struct dcp_regex *re, const char *text)
 
 const char *dcp_regex_pcre2_version(void)
 {
-	static char text[64]; /* the same whenever it is written */
+	static char text[64]; /* every thread writes the same text */
 
 	return pcre2_config(PCRE2_CONFIG_VERSION, NULL) < (int)sizeof(text) &&
 			       pcre2_config(PCRE2_CONFIG_VERSION, text) > 0

@@ -368,7 +368,7 @@ DCP_DEFINE_SUM(sum_bf16, uint16_t, DCP_LANES_OF_BF16,
 struct block {
 	_Alignas(64) float f[BLOCK];
 	_Alignas(64) double d[BLOCK];
-	const float *narrow; /* bf16 or the one in use */
+	const float *narrow; /* if neither wide nor bf16 is set */
 	const double *wide;
 	const uint16_t *bf16;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layout as a thing: made, put on another mesh, asked for its ranks, freed. */
+/* Makes a layout, gives it another mesh, reports its ranks, and frees it. */
 #include "core/parse/layout/layout.h"
 
 #include <ctype.h>
@@ -31,7 +31,7 @@ struct plan {
 	size_t n, cap;
 };
 
-/* @over: the mesh dimension that is cut; NULL: none. */
+/* @over: the mesh dimension that cuts; NULL: none. */
 static const struct {
 	const char *style, *place, *over;
 } styles[] = {
@@ -64,7 +64,7 @@ static const struct {
 	{ "replicated_with_grad_allreduce", "replicate", NULL },
 };
 
-/* The line that @to lies on, from @from on line ps->line. */
+/* Count the lines from @from, which is on line ps->line, to @to. */
 static void count_lines(struct layout_parse *ps, const char *from, const char *to)
 {
 	while ((from = memchr(from, '\n', (size_t)(to - from)))) {
@@ -73,7 +73,7 @@ static void count_lines(struct layout_parse *ps, const char *from, const char *t
 	}
 }
 
-/* @quoted without its quotes. */
+/* The text of @quoted, without its quotes. */
 static int take_string(struct layout_parse *ps, struct dcp_bytes quoted, const char **out,
 		       size_t *n)
 {
@@ -87,7 +87,7 @@ static int take_string(struct layout_parse *ps, struct dcp_bytes quoted, const c
 	return 0;
 }
 
-/* A string, or a list with its brackets. */
+/* Parse a string, or a list with its brackets. */
 static int take_value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e)
 {
 	if (text.p[0] == '"')
@@ -144,7 +144,7 @@ static int take_members(struct plan *plan, const char *text, size_t n)
 	return bad(plan->ps, "%s", err.msg);
 }
 
-/* More components first, then longer names: a parameter before its module. */
+/* Order by number of components, then by length: a parameter before its module. */
 static int by_length(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
@@ -153,7 +153,8 @@ static int by_length(const void *a, const void *b)
 	       memcmp(x->name, y->name, x->n) ?: DCP_CMP(x->line, y->line);
 }
 
-/* "layers.*.q_proj" as the body of a glob, "layers.{*}.q_proj", into @out (3 bytes for one). */
+/* Write "layers.*.q_proj" to @out as the body of a glob, "layers.{*}.q_proj": 3 bytes for each
+ * *. */
 static size_t write_body(const struct entry *e, char *out)
 {
 	size_t n = 0;
@@ -173,7 +174,7 @@ static size_t write_body(const struct entry *e, char *out)
 	return n;
 }
 
-/* The module or parameter itself, what is in it, and both after any prefix. */
+/* Add globs for the module or parameter, for its contents, and for both after any prefix. */
 static int add_globs(struct layout_parse *ps, const struct entry *e)
 {
 	char text[DCP_LAYOUT_MAX_GLOB + 8] = "*.";
@@ -198,8 +199,7 @@ static int add_globs(struct layout_parse *ps, const struct entry *e)
 	return rc;
 }
 
-/* The dimension that a style cuts: @dim where the mesh has it, else "@tp", else the only one.
- */
+/* The dimension that a style cuts: @dim if the mesh has it, else "@tp", else the only dimension. */
 static const char *find_dim(const struct dcp_mesh *mesh, const char *dim)
 {
 	const char *at = "";
@@ -300,7 +300,7 @@ static struct dcp_layout *layout_new(const char *name)
 	return l;
 }
 
-/* What was parsed becomes *@out, or is freed. */
+/* Return the parsed layout in *@out, or free it. */
 static int finish_parse(struct layout_parse *ps, int rc, struct dcp_layout **out)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -342,7 +342,7 @@ int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_la
 	if (!ps.l)
 		return -ENOMEM;
 	if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-		text += 3; /* the mark that some editors put in front of UTF-8 */
+		text += 3; /* the byte order mark that some editors put before UTF-8 */
 		n -= 3;
 	}
 	if (n > DCP_LAYOUT_MAX_TEXT)
@@ -382,12 +382,12 @@ int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_
 }
 
 /*
- * Built-in layouts. Presets are texts in the grammar itself, over module names of the models
- * as Hugging Face has them; anything may stand in front of a name, and the state an optimizer
- * keeps for a parameter (".exp_avg" after it) is cut as the parameter is.
+ * Built-in layouts. Presets are texts in the grammar, over module names of the models in Hugging
+ * Face. A name may have any prefix. The state that an optimizer keeps for a parameter (".exp_avg"
+ * after it) is cut like the parameter.
  */
 
-/* A parameter, and what is kept for it. */
+/* A parameter, and the optimizer's state for it. */
 #define PARAM(p) p " " p ".* "
 #define LINEAR(m) PARAM("*." m ".weight") PARAM("*." m ".bias")
 #define COLWISE(m) LINEAR(m) "colwise\n"
@@ -420,7 +420,7 @@ static const struct {
 	{ "mixtral",
 	  ATTENTION EXPERTS COLWISE("w1") ROWWISE("w2") COLWISE("w3")
 	  TABLE("embed_tokens") TABLE("lm_head") REST },
-	/* Rows of query_key_value are (heads, 3, head size): parts of it are whole heads. */
+	/* Rows of query_key_value are (heads, 3, head size), so parts consist of whole heads. */
 	{ "gpt-neox",
 	  COLWISE("query_key_value") ROWWISE("attention.dense")
 	  COLWISE("dense_h_to_4h") ROWWISE("dense_4h_to_h")
@@ -448,7 +448,7 @@ const char *dcp_layout_preset(size_t i)
 static const char *const stems[] = { "fsdp", "dim", "tp", NULL };
 static const char *const forms[] = { "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>" };
 
-/* A number without leading zeros, at most @most, at *@s. */
+/* Read a number without leading zeros, at most @most, at *@s. */
 static bool take_number(const char **s, int64_t most, int64_t *out)
 {
 	const char *start = *s;

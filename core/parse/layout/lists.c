@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Placements that are lists: torch's and Paddle's, one a mesh dimension; Paddle's dims_mapping,
- * one number a tensor dimension; and only(), ranges of coordinates.
- */
+/* Placements that are lists: torch's and Paddle's, with an item for each mesh dimension; Paddle's
+ * dims_mapping, with a number for each tensor dimension; and only(), with ranges of coordinates. */
 #include "core/parse/layout/layout.h"
 
 #include <errno.h>
@@ -13,9 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/text.h"
 
-/*
- * parse: what all texts of a layout need: errors with a line, arrays that grow, placements.
- */
+/* parse: helpers for all texts of a layout: errors with a line, arrays that grow, placements. */
 
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 {
@@ -140,7 +136,7 @@ static size_t count_commas(const char *s, const char *end)
 	return n;
 }
 
-/* "[1, 2]" at *@s: numbers from 0 on, in the arena. */
+/* Parse "[1, 2]" at *@s: non-negative numbers, in the arena. */
 static int take_list(struct layout_parse *ps, const char **s, const char *end,
 		     struct layout_arg *arg)
 {
@@ -174,7 +170,7 @@ static int take_list(struct layout_parse *ps, const char **s, const char *end,
 	return 0;
 }
 
-/* "name", "name=value" or a value at *@s. */
+/* Parse "name", "name=value" or a value at *@s. */
 static int take_argument(struct layout_parse *ps, const char **s, const char *end,
 			 struct layout_arg *arg)
 {
@@ -252,7 +248,7 @@ static size_t last_component(const char **s, const char *end)
 	return n;
 }
 
-/* Shard(0), Shard(dim=0), _StridedShard(dim=0, sf=2) into @p. */
+/* Parse Shard(0), Shard(dim=0) or _StridedShard(dim=0, sf=2) into @p. */
 static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *args,
 		       bool strided, struct place *p)
 {
@@ -310,7 +306,7 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 		   word, near);
 }
 
-/* "[Shard(0), Replicate()]", as many as the mesh has dimensions. */
+/* Parse "[Shard(0), Replicate()]", with as many items as the mesh has dimensions. */
 static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 {
 	const struct dcp_mesh *mesh = &ps->l->mesh;
@@ -337,7 +333,7 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 	return 0;
 }
 
-/* A mesh dimension that cuts dimension @dim of the tensor; -1: none does. */
+/* Parse the mesh dimension that cuts dimension @dim of the tensor; -1: not cut. */
 static int dims_mapping_one(struct layout_parse *ps, const char **s, const char *end,
 			    int32_t dim)
 {
@@ -355,7 +351,7 @@ static int dims_mapping_one(struct layout_parse *ps, const char **s, const char 
 	return m < 0 ? 0 : dcp_layout_place_add(ps, &p);
 }
 
-/* After a bracket: "0, 1]", mesh dimensions that cut one of the tensor one after the other. */
+/* Parse "0, 1]": mesh dimensions that cut a dimension of the tensor one after the other. */
 static int dims_mapping_several(struct layout_parse *ps, const char **s, const char *end,
 				int32_t dim)
 {
@@ -374,7 +370,7 @@ static int dims_mapping_several(struct layout_parse *ps, const char **s, const c
 	return rc;
 }
 
-/* "-1, 0]" or, since Paddle 3.3, "[], [0, 1]]": for each dimension of the tensor. */
+/* Parse "-1, 0]" or, since Paddle 3.3, "[], [0, 1]]": an item for each dimension of the tensor. */
 static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 {
 	for (int32_t dim = 0;; dim++) {
@@ -418,7 +414,7 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 	return torch_list(ps, s, end);
 }
 
-/* "0-3" or "-1" at *@s, inside mesh dimension @dim. */
+/* Parse "0-3" or "-1" at *@s, inside mesh dimension @dim. */
 static int take_range(struct layout_parse *ps, const char **s, const char *end, uint32_t dim,
 		      struct place_range *out)
 {
@@ -442,7 +438,7 @@ static int take_range(struct layout_parse *ps, const char **s, const char *end, 
 	return 0;
 }
 
-/* "pp=0|3-4" at *@s into @to. */
+/* Parse "pp=0|3-4" at *@s into @to. */
 static int take_ranges(struct layout_parse *ps, const char **s, const char *end,
 		       struct place_range *to, size_t *n)
 {
@@ -505,7 +501,7 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 
 /* A glob compiled into literals, stars and numbers. */
 
-/* "3}" "0-15}" "16-}" "*}" at *@s, moved past it. */
+/* Parse "3}", "0-15}", "16-}" or "*}" at *@s, and move past it. */
 static bool number_op(const char **s, const char *end, struct glob_op *op)
 {
 	const char *p = *s;
@@ -531,7 +527,7 @@ static bool number_op(const char **s, const char *end, struct glob_op *op)
 	return true;
 }
 
-/* One op at *@s. Literal bytes go to *@text, which has room for all of them. */
+/* Parse an op at *@s. Literal bytes go to *@text, which has room for all of them. */
 static int next_op(const struct layout_parse *ps, const char **s, const char *end, char **text,
 		   struct glob_op *op)
 {
@@ -573,7 +569,7 @@ static void glob_facts(struct glob *g)
 	}
 }
 
-/* Ops that @n bytes can become at most: each wildcard and a literal before and after it. */
+/* The largest number of ops that @n bytes can become: each wildcard, and literals around it. */
 static size_t most_ops(const char *text, size_t n)
 {
 	size_t ops = 1;

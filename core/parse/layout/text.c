@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layout file: lines to a mesh and rules. */
+/* Parses a layout file: lines become a mesh and rules. */
 #include "core/parse/layout/layout.h"
 
 #include <errno.h>
@@ -9,14 +9,14 @@
 #include "core/base/bytes.h"
 #include "core/base/text.h"
 
-/* One word of a rule, such as "shard(0, even)@tp", into a placement. */
+/* Parses a word of a rule, such as "shard(0, even)@tp", into a placement. */
 
 const char *const dcp_layout_place_words[] = {
 	"replicate", "shard", "strided", "interleave", "flat",         "only",
 	"stage",     "drop",  "colwise", "rowwise",    "dims_mapping", NULL,
 };
 
-/* Words that name a rule, and who takes them. */
+/* Words for ways to split, and the placements that accept them. */
 static const struct {
 	const char *word;
 	enum split_kind kind;
@@ -27,7 +27,7 @@ static const struct {
 	{ "tight", SPLIT_TIGHT, false, true },
 };
 
-/* One placement while it is read. */
+/* A placement while it is read. */
 struct reading {
 	struct layout_parse *ps;
 	const char *text; /* for messages */
@@ -53,7 +53,7 @@ bool dcp_layout_is_place(const char *text, size_t n)
 	return false;
 }
 
-/* "@tp" at @s, or the only dimension where nothing stands. */
+/* Parse "@tp" at @s; without it, take the only dimension. */
 static int mesh_dim(struct reading *r, const char *s, const char *end)
 {
 	const struct dcp_mesh *mesh = &r->ps->l->mesh;
@@ -100,7 +100,7 @@ static int take_list(struct reading *r, const struct layout_arg *a)
 	return 0;
 }
 
-/* The first bare number or dim=: the dimension. */
+/* Take the first bare number or dim= as the dimension. */
 static bool dim_argument(struct reading *r, const struct layout_arg *a)
 {
 	if (r->has_dim || !a->has_value || a->is_list || (a->name[0] && strcmp(a->name, "dim")))
@@ -110,7 +110,7 @@ static bool dim_argument(struct reading *r, const struct layout_arg *a)
 	return true;
 }
 
-/* The number after it, or one called @name or @other. */
+/* Take the next number, or an argument called @name or @other. */
 static bool own_argument(struct reading *r, const struct layout_arg *a, const char *name,
 			 const char *other)
 {
@@ -122,7 +122,7 @@ static bool own_argument(struct reading *r, const struct layout_arg *a, const ch
 	return true;
 }
 
-/* What each kind takes besides the words of shard. */
+/* The arguments of each kind, besides the words of shard. */
 static const struct kind {
 	const char *word;
 	enum place_kind kind;
@@ -138,7 +138,7 @@ static const struct kind {
 	{ "stage", PLACE_STAGE, false, true, true, "layers", NULL },
 };
 
-/* A bare word that names a rule. 1: taken; 0: it is none. */
+/* Take a bare word for a way to split. 1: taken; 0: another word. */
 static int rule_word(struct reading *r, const struct kind *k, const char *word)
 {
 	for (size_t i = 0; i < DCP_LEN(splits); i++) {
@@ -225,7 +225,7 @@ static int take_cutting(struct reading *r, const struct kind *k, const char *s, 
 	return dcp_layout_place_add(r->ps, &r->p);
 }
 
-/* "replicate", "replicate@dp": nothing but a check of the name. */
+/* Parse "replicate" or "replicate@dp": only the name is checked. */
 static int take_replicate(struct reading *r, const char *s, const char *end)
 {
 	struct dcp_layout_args args;
@@ -300,7 +300,7 @@ static int mesh_add(struct layout_parse *ps, const char *name, size_t n, int64_t
 	return 0;
 }
 
-/* "dp=2 tp=4"; commas will do too, and "dp2" where the name ends in no digit. */
+/* Parse "dp=2 tp=4". Commas are accepted, and also "dp2" if the name does not end in a digit. */
 int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n)
 {
 	const char *s = text, *end = text + n;
@@ -370,7 +370,7 @@ bool dcp_layout_is_word(const char *text, size_t n)
 	return false;
 }
 
-/* A placement mistyped would silently be a glob. */
+/* A mistyped placement would silently be a glob. */
 static int check_word(struct layout_parse *ps, const char *text, size_t n)
 {
 	char word[24] = "", near[64];
@@ -441,7 +441,7 @@ int dcp_layout_rule_end(struct layout_parse *ps)
 	return 0;
 }
 
-/* The next word at *@s: up to a blank outside of brackets. 0: none is left on the line. */
+/* Find the next word at *@s, which ends at a blank outside of brackets. 0: no more words. */
 size_t dcp_layout_next_word(const char **s, const char *end)
 {
 	const char *p;

@@ -39,7 +39,7 @@ static int take_order(struct dcp_pv state, bool *swap, struct dcp_err *err)
 	return 0;
 }
 
-/* ml_dtypes registers its types with numpy; they are pickled as the class itself. */
+/* ml_dtypes registers its types with numpy; pickles have the class itself. */
 static enum dcp_dtype extension_dtype(struct dcp_pv class)
 {
 	const char *name = class.node->name;
@@ -97,14 +97,14 @@ static int take_shape(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *er
 	return 0;
 }
 
-/* Strides of @shape in the order of memory that @order lists, slowest dimension first. */
+/* Set the strides of @shape for memory in the order @order, slowest dimension first. */
 static void lay_out(struct dcp_ndarray *a, const uint32_t *order)
 {
 	uint64_t step = 1;
 
 	for (uint32_t i = a->ndim; i-- > 0;) {
 		a->stride[order[i]] = step;
-		/* cannot overflow when the volume does not: sizes of 0 are counted as 1 */
+		/* cannot overflow if the volume does not: sizes of 0 count as 1 */
 		if (a->shape[order[i]])
 			step *= a->shape[order[i]];
 	}
@@ -120,7 +120,7 @@ static void lay_out_plain(struct dcp_ndarray *a, bool fortran)
 	lay_out(a, order);
 }
 
-/* Order 'K': @a->shape is that of memory, the array is its transposition by @axes. */
+/* Order 'K': @a->shape is the shape in memory, and the array is its transposition by @axes. */
 static int lay_out_axes(struct dcp_ndarray *a, struct dcp_pv axes, struct dcp_err *err)
 {
 	uint64_t stored[DCP_MAX_NDIM], seen = 0;
@@ -147,7 +147,7 @@ static int lay_out_axes(struct dcp_ndarray *a, struct dcp_pv axes, struct dcp_er
 
 /* ---- payload ---- */
 
-/* The str (BYTES: a long one) that _codecs.encode(str, 'latin1') was called with. */
+/* Get the argument of a call _codecs.encode(str, 'latin1'); BYTES: a long text. */
 static bool encoded_text(struct dcp_pv v, struct dcp_pv *text)
 {
 	const struct dcp_pv *arg;
@@ -169,10 +169,8 @@ static bool is_empty_bytes(struct dcp_pv v)
 	       v.node->obj->args.node->nitems == 0;
 }
 
-/*
- * A str where numpy expects bytes is Python 2's, whose bytes lie there as they are, or the
- * Latin-1 view of them: which of the two shows in the length.
- */
+/* numpy expects bytes. A str comes from Python 2, and holds the bytes unchanged or as Latin-1 text;
+ * the length tells which. */
 static int take_payload(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *err)
 {
 	struct dcp_pv at = v;

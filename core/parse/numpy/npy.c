@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Byte for byte what numpy.save has written since 1.24: it leaves room for the first
- * dimension to grow to 21 digits, then pads, a whole 64 bytes where nothing was missing.
- */
+/* Writes the same bytes as numpy.save since 1.24: it leaves room for the first dimension to grow to
+ * 21 digits, then pads, by a whole 64 bytes if no padding is needed. */
 #include "core/parse/numpy/numpy.h"
 
 #include <errno.h>
@@ -20,7 +18,7 @@
 
 enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };
 
-/* The dimension as numpy counts it: an element of F4 holds two numbers. */
+/* The length of dimension @i in numpy's count: an element of F4 holds two numbers. */
 static uint64_t count_numbers(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape,
 			      uint32_t i)
 {
@@ -53,7 +51,7 @@ static size_t digits_of(uint64_t v)
 	return n;
 }
 
-/* Length of what add_dict() writes. */
+/* The length of the text from add_dict(). */
 static size_t dict_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape)
 {
 	size_t n = strlen("{'descr': '', 'fortran_order': False, 'shape': (), }") +
@@ -134,14 +132,12 @@ int dcp_npy_header_stored(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t nd
 	return add_header(out, descr, dtype, ndim, shape);
 }
 
-/*
- * The header is a Python literal. numpy evaluates it; here the few forms of it that arrays have
- * are read, and everything else is refused.
- */
+/* The header is a Python literal, which numpy evaluates. Only the forms that arrays have are read;
+ * all others are refused. */
 
 enum { MAX_DEEP = 64 };
 
-/* Where the reader is in the literal. */
+/* The position of the reader in the literal. */
 struct cursor {
 	const char *p, *end;
 	bool bad;
@@ -153,7 +149,7 @@ static void skip_blanks(struct cursor *c)
 		c->p++;
 }
 
-/* Take @what, if it comes next. */
+/* Step over @what if it comes next. */
 static bool take_text(struct cursor *c, const char *what)
 {
 	size_t n = strlen(what);
@@ -171,7 +167,7 @@ static void expect_text(struct cursor *c, const char *what)
 		c->bad = true;
 }
 
-/* A string without escapes: the bytes between its quotes. */
+/* Take a string without escapes: the bytes between its quotes. */
 static const char *take_string(struct cursor *c, size_t *n)
 {
 	const char *start;
@@ -204,7 +200,7 @@ static uint64_t take_number(struct cursor *c)
 	return v;
 }
 
-/* The list of fields that the dtype of records is: its brackets must match, no more. */
+/* Step over the list of fields in the dtype of records; only its brackets are checked. */
 static void skip_list(struct cursor *c)
 {
 	char open[MAX_DEEP];
@@ -227,7 +223,7 @@ static void skip_list(struct cursor *c)
 
 /* ---- the three entries ---- */
 
-/* Bytes of an element of a type that is not in our table: "U5" has four a character. */
+/* The size of an element of a type outside our table: "U5" has four bytes for each character. */
 static bool other_size(const char *code, size_t n, uint32_t *size)
 {
 	struct cursor c = { code + 1, code + n, false };
@@ -299,7 +295,7 @@ static bool take_order(struct cursor *c)
 	return false;
 }
 
-/* All three, in any order, none twice. */
+/* Read the three entries, in any order, each once. */
 static bool take_dict(struct cursor *c, struct dcp_npy *a, bool *fortran)
 {
 	static const char *const names[] = { "descr", "fortran_order", "shape" };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Messages of protobuf, tensors as streams, and the variables of a program.
- */
+/* Reads messages of protobuf, tensors in streams, and the variables of a program. */
 #include "core/parse/paddle/paddle.h"
 
 #include <errno.h>
@@ -27,7 +25,7 @@ struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_
 	return (struct dcp_pb){ src, at, at + DCP_MIN(n, size - at) };
 }
 
-/* The bytes that come next, as far as the message goes. */
+/* Read the next bytes, up to the end of the message. */
 static int peek_head(const struct dcp_pb *pb, uint8_t head[HEAD], struct dcp_cur *c)
 {
 	size_t n = (size_t)DCP_MIN(pb->end - pb->at, HEAD);
@@ -182,7 +180,7 @@ int dcp_lodtensor_desc(struct dcp_pb pb, struct dcp_lodtensor_desc *out, struct 
 	return 0;
 }
 
-/* What the description says, against the bytes that are left behind it. */
+/* Check the description against the number of bytes after it. */
 static int take_desc(const struct dcp_source *src, const struct dcp_lodtensor_desc *d,
 		     struct dcp_lodtensor *out, struct dcp_err *err)
 {
@@ -217,7 +215,7 @@ static int take_desc(const struct dcp_source *src, const struct dcp_lodtensor_de
 	return 0;
 }
 
-/* Version, description, elements. */
+/* Read version, description and elements. */
 static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lodtensor *out,
 		       struct dcp_err *err)
 {
@@ -386,7 +384,7 @@ static int keep_var(struct reading *r, const char *name, size_t n, const int64_t
 
 /* ---- protobuf ---- */
 
-/* What one VarDesc says. */
+/* The contents of a VarDesc. */
 struct var {
 	struct dcp_pb_field name;
 	uint64_t type, persistable;
@@ -493,8 +491,8 @@ static int read_pdmodel(struct reading *r, const struct dcp_source *src)
 
 /* ---- PIR ---- */
 
-/* O.TT.D is [element type, [dims], layout, ...]. An open dimension is negative, which is no
- * size to our reader: it stays -1. */
+/* O.TT.D is [element type, [dims], layout, ...]. An open dimension is negative, which our reader
+ * does not accept as a size: it stays -1. */
 static uint32_t pir_dims(const struct dcp_json *op, int64_t dims[DCP_MAX_NDIM], bool *known)
 {
 	const struct dcp_json *type = dcp_json_get(dcp_json_get(op, "O"), "TT");
@@ -561,7 +559,7 @@ static int read_pir(struct reading *r, const struct dcp_source *src)
 
 /* ---- both ---- */
 
-/* A block inside another one may declare a variable again. */
+/* A block inside another block may declare a variable again. */
 static int sort_vars(struct reading *r)
 {
 	const struct dcp_paddle_var *v;

@@ -45,7 +45,7 @@ struct dcp_pb_field {
 /* The message at [@off, @off + @n) of @src. */
 struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_t n);
 
-/* Returns 1 and fills @f, 0 after the last field, -EBADMSG, or what the source gave. */
+/* Returns 1 and fills @f, 0 after the last field, -EBADMSG, or the error of the source. */
 int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
 
 /*
@@ -54,7 +54,7 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
  */
 int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err);
 
-/* Append a field that is a number, or one of bytes, which may be a message. */
+/* Append a field that holds a number or bytes; bytes may be a message. */
 void dcp_pb_put_varint(struct dcp_buf *out, uint32_t number, uint64_t value);
 void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n);
 

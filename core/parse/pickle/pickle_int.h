@@ -358,7 +358,7 @@ void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj);
 /* The node of an object is allocated only up to its pointer obj: it uses no other field. */
 #define DCP_PKL_OBJECT_SIZE (offsetof(struct dcp_pnode, obj) + sizeof(struct dcp_pobj *))
 
-/* memo: which memo entries are ever fetched, and their values. */
+/* memo: the memo entries that are ever fetched, and their values. */
 
 /*
  * A bit for each index says whether the entry is ever fetched. A word has 32 bits and the number

@@ -2,7 +2,7 @@
 /*
  * The window, a buffer with a stretch of the source. A read always starts at the opcode that needs
  * it, so an opcode and the needed bytes of its argument are contiguous. After a jump over a payload
- * the first read is small, and reads grow again: of a file of many tensors little is read.
+ * the first read is small, and reads grow again, so little is read of a file with many tensors.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static const char *name_of(uint8_t op)
 	return names[op];
 }
 
-/* Bytes of argument that each opcode of the kind of @op has at least. */
+/* The least number of argument bytes of opcodes of the kind of @op. */
 static size_t fixed_size(uint8_t op)
 {
 	static const uint8_t sizes[] = {

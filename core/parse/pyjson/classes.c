@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table of classes, and what values of some of them have in their bytes.
- */
+/* The table of classes, and the meaning of the bytes that some of their values hold. */
 #include "core/parse/pyjson/pyjson_int.h"
 
 #include <math.h>
@@ -22,7 +20,7 @@ enum { MAX_NUMBERS = 1024, MAX_DIMS = 8 };
 	}
 
 /* clang-format off */
-/* Where several have a function or a name the first counts. */
+/* If several classes have the same function or name, the first counts. */
 static const struct dcp_pyclass classes[] = {
 	{ "int", "builtins", "int", DCP_PYJSON_CLASS, .old = "long" },
 	{ "str", "builtins", "str", DCP_PYJSON_CLASS, .old = "unicode" },
@@ -82,7 +80,7 @@ const struct dcp_pyclass *dcp_pyclass_of_number(const char *code, size_t n)
 	return NULL;
 }
 
-/* Protocol 2 spells some builtins as Python 2 called them. */
+/* Protocol 2 uses Python 2's names of some builtins. */
 const char *dcp_pyjson_class(struct dcp_pv v)
 {
 	bool builtin = strcmp(v.node->module, "builtins") == 0 ||
@@ -96,10 +94,8 @@ const char *dcp_pyjson_class(struct dcp_pv v)
 
 /* ---- numbers ---- */
 
-/*
- * The numbers of a numpy array or scalar. Every one is exact: integers by their digits, others
- * as the double that has the same value, by the shortest digits that read back as it.
- */
+/* The numbers of a numpy array or scalar, all exact: integers by their digits, others as the double
+ * of the same value, by the shortest digits that read back as it. */
 
 static double read_half(uint16_t h)
 {
@@ -176,7 +172,7 @@ bool dcp_pyjson_few(const struct dcp_pyjson_array *a)
 	       (a->nbytes || a->ndim == 1);
 }
 
-/* One array for each index of dimension @k; @dim and @step are lengths and bytes. */
+/* Write an array for each index of dimension @k; @dim and @step are lengths and bytes. */
 static void put_dimension(struct dcp_jsonw *w, const struct dcp_pyjson_array *a,
 			  const uint8_t *bytes, const uint64_t *dim, const uint64_t *step,
 			  size_t k)
@@ -206,11 +202,9 @@ void dcp_pyjson_numbers(struct dcp_jsonw *w, const struct dcp_pyjson_array *a,
 	put_dimension(w, a, bytes, dim, step, 0);
 }
 
-/*
- * bytes: what Python pickles bytes as.
- */
+/* bytes: the forms in which Python pickles bytes. */
 
-/* Length of bytes kept as Latin-1 text; false: other characters are in it. */
+/* The length of bytes kept as Latin-1 text; false: the text has other characters. */
 static bool latin1_length(struct dcp_pv str, uint64_t *n)
 {
 	size_t count = 0;
@@ -237,9 +231,9 @@ static bool is_latin1_name(struct dcp_pv v)
 }
 
 /*
- * bytes and bytearray in all their disguises: protocol 2 knows neither and calls
- * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1") instead, where
- * the text may be bytes again: once, which is what @inner is for.
+ * Find bytes and bytearray in all their forms. Protocol 2 has neither, and calls
+ * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1"). The text may be bytes in
+ * one of these forms again, but only once: @inner.
  */
 static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 {
@@ -297,7 +291,7 @@ bool dcp_pyjson_span(struct dcp_pv v, int64_t *us)
 	if (!c || c->form != DCP_PYJSON_SECONDS)
 		return false;
 	arg = dcp_pv_items(v.node->obj->args, &n);
-	/* As Python keeps it: at most 999999999 days. */
+	/* Python's limit: at most 999999999 days. */
 	return n == 3 && arg[0].type == DCP_PV_INT && arg[1].type == DCP_PV_INT &&
 	       arg[2].type == DCP_PV_INT && !__builtin_mul_overflow(arg[0].i, 86400, us) &&
 	       !__builtin_add_overflow(*us, arg[1].i, us) &&
@@ -305,12 +299,12 @@ bool dcp_pyjson_span(struct dcp_pv v, int64_t *us)
 	       !__builtin_add_overflow(*us, arg[2].i, us);
 }
 
-/* The bytes of @v, when they are @n. */
+/* Copy the bytes of @v, if there are @n. */
 static bool take_state(struct dcp_pv v, uint8_t *out, size_t n)
 {
 	struct dcp_pv bytes;
 
-	if (v.type == DCP_PV_STR) /* of Python 2, which had no others */
+	if (v.type == DCP_PV_STR) /* of Python 2, which has no other bytes */
 		bytes = v;
 	else if (!dcp_pyjson_look_bytes(v, &bytes))
 		return false;
@@ -345,7 +339,7 @@ static bool put_clock(char *out, const uint8_t *p)
 	return true;
 }
 
-/* "+01:00"; of classes other than timezone only the name is known. */
+/* Write "+01:00"; a class other than timezone gives only its name. */
 static bool put_zone(char *out, struct dcp_pv zone)
 {
 	const int64_t day = 86400ll * 1000000;

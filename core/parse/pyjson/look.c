@@ -93,8 +93,7 @@ static bool look_frombuffer(const struct dcp_pobj *o, struct dcp_pyjson_array *a
 	return true;
 }
 
-/* dtype and bytes of a numpy array or scalar, when they are plain numbers of the right length.
- */
+/* Get dtype and bytes of a numpy array or scalar, if they are plain numbers of the right length. */
 static bool look_array(struct dcp_pv v, const struct dcp_pyclass *c,
 		       struct dcp_pyjson_array *out)
 {
@@ -142,7 +141,7 @@ bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
 		return false;
 	o = v.node->obj;
 	arg = dcp_pv_items(o->args, &nargs);
-	/* Counter({...}); any other content in an argument is not ours to take apart. */
+	/* Counter({...}); an argument of any other form is not taken apart. */
 	if (nargs == 1 && arg[0].type == DCP_PV_DICT && o->dict.type == DCP_PV_NONE)
 		return true;
 	for (size_t i = 0; i < nargs; i++)
@@ -151,7 +150,7 @@ bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
 	return true;
 }
 
-/* An OrderedDict that is nothing but its pairs. */
+/* Is it an OrderedDict with pairs and nothing else? */
 static bool is_plain_ordered(struct dcp_pv v)
 {
 	const struct dcp_pobj *o = v.node->obj;
@@ -181,7 +180,7 @@ bool dcp_pyjson_unnamed(struct dcp_pv key)
 	       dcp_pv_is_str(key, "_modules");
 }
 
-/* What torch.nn.Module keeps in __dict__, whatever the class is called. */
+/* Is it the __dict__ of a torch.nn.Module of any class? */
 static bool is_module_state(struct dcp_pv state)
 {
 	const struct dcp_pv *kv, *unused;
@@ -200,8 +199,8 @@ static bool is_module_state(struct dcp_pv state)
 }
 
 /*
- * _reconstructor(class, base, value) of protocols 0 and 1: as protocol 2 would have the same value.
- * A tuple with one sequence in it stays as it is: a class of which that is the only argument looks
+ * Turn _reconstructor(class, base, value) of protocols 0 and 1 into the form of protocol 2. A tuple
+ * with a single sequence stays as it is, since a class with the sequence as its only argument looks
  * the same.
  */
 static void look_reconstructed(const struct dcp_pv *arg, struct dcp_pyjson_look *l)
@@ -238,7 +237,7 @@ static void look_reconstructed(const struct dcp_pv *arg, struct dcp_pyjson_look 
 		}
 }
 
-/* Which class an object is of, when a function made it. */
+/* Find the class of an object that a function made. */
 static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 {
 	struct dcp_pv self = { .type = DCP_PV_NONE };
@@ -273,7 +272,7 @@ static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 	}
 }
 
-/* Is it a value of class @c, and nothing more? */
+/* Is it a value of class @c without other contents? */
 static bool look_plain(struct dcp_pv v, const struct dcp_pyclass *c, struct dcp_pyjson_look *l)
 {
 	const struct dcp_pobj *o = v.node->obj;

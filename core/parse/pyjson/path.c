@@ -11,7 +11,7 @@
 enum {
 	SPELL_DEPTH = 8,  /* tuples inside a key */
 	SPELL_MAX = 4096, /* bytes of a key that is not a str */
-	FEW_PAIRS = 16,   /* whose keys are compared without memory of their own */
+	FEW_PAIRS = 16,   /* more pairs need memory for the comparison of keys */
 };
 
 /* ---- how Python's str() spells a key ---- */
@@ -39,7 +39,7 @@ static void spell_float(struct dcp_buf *b, double f)
 	dcp_jsonw_f64(&w, f);
 }
 
-/* repr() of text: in single quotes unless only those are in it. */
+/* repr() of text: in single quotes, unless the text contains them and no double quotes. */
 static void spell_quoted(struct dcp_buf *b, const char *p, size_t n, bool ascii)
 {
 	char quote = memchr(p, '\'', n) && !memchr(p, '"', n) ? '"' : '\'';
@@ -77,7 +77,7 @@ static void spell_items(struct dcp_buf *b, const struct dcp_pv *item, size_t n, 
 	dcp_buf_str(b, tuple && n == 1 ? ",)" : ")");
 }
 
-/* An instance: what is known of it, like a call. */
+/* Spell an instance like a call, as far as it is known. */
 static void spell_object(struct dcp_buf *b, struct dcp_pv v, int depth)
 {
 	struct dcp_pyjson_look l;
@@ -94,7 +94,7 @@ static void spell_object(struct dcp_buf *b, struct dcp_pv v, int depth)
 		spell_items(b, l.args, l.nargs, false, depth);
 }
 
-/* Items of a tuple are spelled by repr(): text in quotes. */
+/* repr() spells the items of a tuple: text in quotes. */
 static void spell_value(struct dcp_buf *b, struct dcp_pv v, int depth)
 {
 	const struct dcp_pv *item;
@@ -282,7 +282,7 @@ int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **las
 	uint32_t few[2 * FEW_PAIRS] = { 0 },
 			 *table = few; /* pair number + 1; nitems fits in 32 bits */
 	size_t cap = DCP_LEN(few);
-	/* Where the memory lies is what a file cannot know: it cannot aim at one slot. */
+	/* The address of the memory is not in the file, so no file can aim at one slot. */
 	uint64_t seed = (uintptr_t)kv;
 	int r = 0;
 

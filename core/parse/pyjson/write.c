@@ -12,8 +12,8 @@
 struct writer {
 	struct dcp_jsonw w;
 	const struct dcp_pystream *s;
-	struct dcp_buf *classes; /* NULL: not asked for */
-	const char *class;       /* the last in them */
+	struct dcp_buf *classes; /* NULL: not wanted */
+	const char *class;       /* the last class in it */
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	size_t start;
@@ -29,8 +29,8 @@ static int check_size(const struct writer *x)
 	return dcp_jsonw_error(&x->w);
 }
 
-/* The class of a value that is about to be written, if the JSON would be the same for another;
- * of the outermost it is known. */
+/* Note the class of a value before it is written, if values of another class have the same JSON.
+ * The class of the outermost value is known. */
 static void note_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjson_look *l)
 {
 	static const char *const plain[] = {
@@ -77,7 +77,7 @@ static void open_named(struct writer *x, const char *name)
 
 /* ---- bytes ---- */
 
-/* Bytes that only the stream holds, when there is no stream to read: where they lie. */
+/* Without a stream to read from, write the place of bytes that only the stream holds. */
 static int write_far(struct writer *x, const struct dcp_pnode *node)
 {
 	open_named(x, "$bytes_at");
@@ -89,7 +89,7 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 	return 0;
 }
 
-/* All bytes of @v; @copy owns them if they had to be made. 1: they cannot be read here. */
+/* Get all bytes of @v; @copy owns them if they were made. 1: they cannot be read. */
 static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);
@@ -128,7 +128,7 @@ static int write_bytes(struct writer *x, struct dcp_pv v)
 	return 0;
 }
 
-/* A few elements are shown as numbers, in a list per dimension; a scalar as its number. */
+/* Write a few elements as numbers, in a nested list per dimension; a scalar as its number. */
 static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 {
 	dcp_auto_free uint8_t *copy = NULL;
@@ -170,7 +170,7 @@ static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 
 /* ---- containers ---- */
 
-/* @v, whose component was put on the path: @pushed is what that returned. */
+/* Write @v; @pushed is the result of adding its component to the path. */
 static int write_pushed(struct writer *x, int pushed, struct dcp_pv v)
 {
 	int r = pushed < 0 ? pushed : write_value(x, v);
@@ -186,7 +186,7 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 
 	dcp_jsonw_array(&x->w);
 	for (size_t i = 0; r == 0 && i < n; i++)
-		/* Numbers and the like need no path: lists of a million of them occur. */
+		/* Numbers and similar values need no path: some lists have a million of them. */
 		r = item[i].type <= DCP_PV_STR
 			    ? write_value(x, item[i])
 			    : write_pushed(x, dcp_pyjson_push_index(&x->path, i), item[i]);
@@ -194,7 +194,7 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 	return r;
 }
 
-/* As an object, unless a key is not a str or would read as one of our own markers. */
+/* Can the dict be an object? Not if a key is not a str, or looks like one of our markers. */
 static bool plain_keys(const struct dcp_pv *kv, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -310,7 +310,7 @@ static int write_part(struct writer *x, const char *name, struct dcp_pv v)
 	return write_pushed(x, dcp_pyjson_push(&x->path, name, strlen(name)), v);
 }
 
-/* As find_in_module() in walk.c names what is in it. */
+/* Names are those of find_in_module() in walk.c. */
 static int write_module(struct writer *x, struct dcp_pv state)
 {
 	const struct dcp_pv *kv, *own;
@@ -386,7 +386,7 @@ static int write_marker(struct writer *x, const char *name, size_t npath)
 	return 0;
 }
 
-/* A tensor that consists of several: what it is made of. */
+/* Write the parts of a tensor that consists of several. */
 static int write_parts(struct writer *x, const struct dcp_torch_parts *p)
 {
 	int r = 0;
@@ -495,10 +495,10 @@ static int write_value(struct writer *x, struct dcp_pv v)
 }
 
 /*
- * dcp_pyjson_write() for a stream. Where JSON is the same for several classes (tuple,
- * torch.Size and list; frozenset and set; bytearray and bytes; OrderedDict and dict; times,
- * time spans and numpy scalars, which are text and numbers) @classes, unless NULL, gets what
- * dcp_object.classes says of those inside.
+ * dcp_pyjson_write() for a stream. @classes, unless NULL, receives the classes of values inside, in
+ * the form of dcp_object.classes, if their JSON does not show them (tuple, torch.Size and list;
+ * frozenset and set; bytearray and bytes; OrderedDict and dict; times, time spans and numpy
+ * scalars, which are text and numbers).
  */
 static int write_in(struct dcp_buf *out, struct dcp_buf *classes, const struct dcp_pystream *s,
 		    struct dcp_pv v, const char *const *path, size_t npath)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header is walked member by member: a tree of all of it would take ten times its
- * length, and it may be 100 MB. Entries are sorted twice, by name to find duplicates and by
- * offset to find holes and overlaps, so nothing is quadratic.
+ * The header is walked member by member: it may have 100 MB, and a tree would take ten times that.
+ * Entries are sorted twice, by name to find duplicates and by offset to find holes and overlaps, so
+ * nothing is quadratic.
  *
  * Limits on numbers are jansson's: integers up to 2^63 - 1, digits only.
  */
@@ -28,11 +28,11 @@
 #include "core/parse/json.h"
 #include "core/parse/parse.h"
 
-/* A header while it is read: as a whole, an entry of it. */
+/* Reads a header and its entries. */
 
 struct dcp_arena;
 
-/* Names in messages are cut: a message has 511 bytes for everything. */
+/* Names in messages are cut, because a message has 511 bytes. */
 #define DCP_ST_NAME "tensor \"%.160s\""
 
 struct dcp_st_reader {
@@ -42,23 +42,23 @@ struct dcp_st_reader {
 	const char *text; /* the header */
 	size_t n;
 	uint64_t base, data; /* first byte of the data section, and its length */
-	struct dcp_err *cut; /* the first tensor that ends after it, if one does */
+	struct dcp_err *cut; /* the error of the first tensor that ends after it, if any */
 };
 
-/* Where in the file a piece of the header's text lies, for messages. */
+/* The offset in the file of a piece of the header's text, for messages. */
 uint64_t dcp_st_at(const struct dcp_st_reader *r, struct dcp_bytes piece);
 
 int dcp_st_no_memory(struct dcp_err *err);
 
-/* A JSON string as text in the arena; @what says in messages what it should have been. */
+/* Copy a JSON string to the arena; @what is the expected thing in messages. */
 int dcp_st_text(const struct dcp_st_reader *r, struct dcp_bytes piece, const char *what,
 		const char **out);
 
-/* Member @name of the header, which is no __metadata__. */
+/* Read member @name of the header, other than __metadata__. */
 int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dcp_bytes value,
 		 struct dcp_safetensors_entry *e);
 
-/* Bits of one value where that is not a whole number of bytes, else 0. */
+/* The bits of a value, if they are not whole bytes; else 0. */
 static unsigned packed_bits(enum dcp_dtype dtype)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
@@ -76,7 +76,7 @@ int dcp_st_no_memory(struct dcp_err *err)
 	return dcp_fail(err, -ENOMEM, "out of memory for the header");
 }
 
-/* What is wrong with a piece of the header; the offset becomes the file's. */
+/* Report a fault in a piece of the header, with its offset in the file. */
 static int fail_piece(const struct dcp_st_reader *r, struct dcp_bytes piece,
 		      const struct dcp_err *why)
 {
@@ -102,7 +102,7 @@ int dcp_st_text(const struct dcp_st_reader *r, struct dcp_bytes piece, const cha
 	return code < 0 ? fail_piece(r, piece, &why) : 0;
 }
 
-/* The shape as written, with its bits per element when the type is packed. */
+/* Read the shape as written; for packed types also the bits of an element. */
 static int read_shape(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
 		      const struct dcp_json *json, uint64_t off)
 {
@@ -130,7 +130,7 @@ static int read_shape(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	return 0;
 }
 
-/* Offsets are checked against the data section here; order and holes later. */
+/* Read the offsets and check them against the data section; order and holes are checked later. */
 static int read_offsets(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
 			const struct dcp_json *json, uint64_t off)
 {
@@ -172,7 +172,7 @@ static int wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensor
 			   e->name, e->nbytes, e->dtype_name, want);
 }
 
-/* What cannot be counted in elements of whole bytes is emitted as bytes. */
+/* Make the tensor an array of bytes, because its elements are not whole bytes. */
 static int as_bytes(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e)
 {
 	uint64_t *shape = dcp_arena_calloc(r->arena, 1, sizeof(*shape));
@@ -206,7 +206,7 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 	if (!shape)
 		return dcp_st_no_memory(r->err);
 	memcpy(shape, e->shape, e->ndim * sizeof(*shape));
-	if (e->shape[e->ndim - 1] % info->values) { /* an element lies in two rows */
+	if (e->shape[e->ndim - 1] % info->values) { /* an element extends over two rows */
 		e->ndim = 1;
 		shape[0] = volume;
 	}
@@ -216,7 +216,7 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 	return 0;
 }
 
-/* A type that is not known here: its element is as long as the offsets say. */
+/* Find the element size of an unknown type from the offsets. */
 static int size_unknown(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
 			uint64_t volume, uint64_t off)
 {
@@ -271,7 +271,7 @@ static int read_dtype(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	return e->dtype_name ? 0 : dcp_st_no_memory(r->err);
 }
 
-/* Members other than the three are left alone, as safetensors' own reader does. */
+/* Other members than the three are ignored, as in safetensors' own reader. */
 static int fill_entry(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
 		      const struct dcp_json *json, uint64_t off)
 {
@@ -387,7 +387,7 @@ static int read_meta(const struct dcp_st_reader *r, struct dcp_bytes object)
 	return check_meta_names(r, dcp_st_at(r, object));
 }
 
-/* Compared as written: dcp_st_entry() refuses this name where its letters are escaped. */
+/* The name must be written without escapes; dcp_st_entry() refuses it in any other spelling. */
 static bool is_meta(struct dcp_bytes name)
 {
 	static const char want[] = "\"__metadata__\"";
@@ -435,7 +435,7 @@ static int wrong_start(const struct dcp_st_reader *r, const struct dcp_safetenso
 			   overlap ? end - lo : lo - end, before->name, end);
 }
 
-/* One after the other from the first byte of the data section to its last. */
+/* Check that tensors follow each other from the first to the last byte of the data section. */
 static int check_cover(const struct dcp_st_reader *r)
 {
 	struct dcp_safetensors_entry *e = r->out->entries;
@@ -485,7 +485,7 @@ static int read_entries(const struct dcp_st_reader *r)
 	return code ? code : check_cover(r);
 }
 
-/* -ENOTSUP when the file is something else altogether, else 0. */
+/* Fail with -ENOTSUP if the file has another known format; else return 0. */
 static int fail_other(const struct dcp_source *src, struct dcp_err *err)
 {
 	uint8_t head[DCP_MAGIC_HEAD] = { 0 };
@@ -497,7 +497,7 @@ static int fail_other(const struct dcp_source *src, struct dcp_err *err)
 	return what ? dcp_fail_at(err, -ENOTSUP, 0, "not a safetensors file, but %s", what) : 0;
 }
 
-/* The header's length, checked before anything is allocated for it. */
+/* Read the header's length, and check it before memory is allocated for it. */
 static int read_length(const struct dcp_source *src, const struct dcp_arena *arena,
 		       uint64_t *out, struct dcp_err *err)
 {

@@ -68,13 +68,13 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
  * with a name that is not valid Unicode. */
 bool dcp_safetensors_can_name(const char *name);
 
-/* Begin a header at the end of @out: the length, still 0, and an object, which the functions below
- * add members to, in any order. */
+/* Begin a header at the end of @out: the length, still 0, and an object, to which the functions
+ * below add members in any order. */
 void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
 /*
  * End the header that begins at @start of w->out: pad it with spaces so that data starts at a
- * multiple of @align from there (a power of two, at least 8), and set its length. Returns 0,
- * -E2BIG (more than readers take) or -ENOMEM.
+ * multiple of @align from there (a power of two, at least 8), and set its length. Returns 0, -E2BIG
+ * (longer than readers accept) or -ENOMEM.
  */
 int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
 /* The same for a header of any length if the caller has already removed its first @before bytes

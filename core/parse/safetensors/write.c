@@ -83,8 +83,8 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 	dcp_jsonw_end(w);
 }
 
-/* Length of the first member of an object of texts when it is called format, without the comma
- * behind it. */
+/* The length of an object of texts up to its first member, if that is "format", without the
+ * comma. */
 static size_t format_length(const char *object)
 {
 	static const char name[] = "{\"format\":\"";
@@ -104,7 +104,7 @@ void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const c
 	dcp_jsonw_object(w);
 	if (format || !n)
 		dcp_jsonw_put_str(w, "format", format ? format : "pt");
-	if (format && n) /* behind that of @own, and its comma */
+	if (format && n) /* skip the format in @own, and its comma */
 		n = DCP_MIN(n + 2, len - 1);
 	else
 		n = 1;

@@ -30,12 +30,12 @@ static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8,
 /* ---- every persistent id in an object, each node visited once ---- */
 
 struct search {
-	struct dcp_intern seen; /* nodes, by where they are */
+	struct dcp_intern seen; /* nodes, by their addresses */
 	struct dcp_buf stack;   /* struct dcp_pv */
 	struct dcp_buf found;   /* struct dcp_torch_storage */
 };
 
-/* Put @v on the stack unless it is a leaf or was there before. */
+/* Put @v on the stack unless it is a leaf or was put there before. */
 static int push_value(struct search *s, struct dcp_pv v)
 {
 	int r;
@@ -109,7 +109,7 @@ static void search_finish(struct search *s)
 
 /* ---- the storages after the pickles ---- */
 
-/* One entry a key; tensors that share a storage must agree about it. */
+/* Keep an entry for each key; tensors that share a storage must agree about it. */
 static int merge_found(struct search *s, struct dcp_err *err)
 {
 	struct dcp_torch_storage *found = DCP_ITEMS(s->found, struct dcp_torch_storage);
@@ -129,7 +129,7 @@ static int merge_found(struct search *s, struct dcp_err *err)
 	return 0;
 }
 
-/* The storage whose count is at @off; @next receives the offset after its elements. */
+/* Add the storage whose count is at @off; @next receives the offset after its elements. */
 static int take_storage(struct dcp_torch *t, const struct dcp_torch_storage *want, uint64_t off,
 			uint64_t *next, struct dcp_err *err)
 {
@@ -216,7 +216,7 @@ static bool is_sys_info(struct dcp_pv v)
 	return v.type == DCP_PV_DICT;
 }
 
-/* What stands before the object: read, checked and forgotten. */
+/* Read the values before the object, check them and forget them. */
 static int skip_preamble(struct dcp_torch *t, uint64_t *off, struct dcp_err *err)
 {
 	static const struct {
@@ -274,16 +274,16 @@ int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err)
  *
  *	sys_info   a pickle, of no use here
  *	pickle     the object; tensors in it are persistent ids: as text, the numbers of
- *	tensors    pickle of how many, then for each a pickle (id, id of its storage or None,
+ *	tensors    pickle of the number, then for each a pickle (id, id of its storage or None,
  *	           class), i64 ndim, i64 sizes[ndim], i64 strides[ndim], i64 first element
- *	storages   pickle of how many, then for each a pickle (id, location, class), i64
+ *	storages   pickle of the number, then for each a pickle (id, location, class), i64
  *	           elements, the elements; at the end a pickle of views [(id, id of the root, first, n), ...]
  *
- * Numbers are little-endian: big-endian hosts wrote their own order, and no reader knew.
+ * Numbers are little-endian: big-endian hosts wrote their own order, which no reader can detect.
  */
 
 struct member {
-	uint64_t at, end; /* in the stream; end 0: not there */
+	uint64_t at, end; /* in the stream; end 0: missing */
 };
 
 /* ---- members: pickles and numbers in a row ---- */
@@ -317,7 +317,7 @@ static int next_i64s(struct cursor *c, uint64_t *to, size_t n)
 	return 0;
 }
 
-/* A pickle of a number of things to come, each of which takes at least @each bytes. */
+/* Read a pickle with the number of items that follow, each of at least @each bytes. */
 static int next_count(struct cursor *c, uint64_t each, uint64_t *n)
 {
 	uint64_t at = c->m.at;
@@ -369,7 +369,7 @@ static int next_storage(struct cursor *c, struct dcp_torch_tar_storage *s)
 	return 0;
 }
 
-/* Views are storages inside others. */
+/* Add the views, which are storages inside others. */
 static int take_views(struct cursor *c, struct dcp_pv list, struct dcp_torch_tar_storage *to,
 		      size_t *n)
 {
@@ -432,7 +432,8 @@ static int read_storages(struct cursor *c)
 
 /* ---- tensors ---- */
 
-/* Number, storage, and where its numbers are; they are read when asked for. */
+/* Read the number and the storage, and note the place of sizes and strides, which are read
+ * later. */
 static int next_tensor(struct cursor *c, struct dcp_torch_tar_tensor *x)
 {
 	uint64_t at = c->m.at, ndim = 0, bytes;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * storage: what a storage is of, and what of it a tensor takes.
- */
+/* storage: the type of a storage, and the part of it that a tensor covers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +38,7 @@ static const struct {
 	{ "QInt8Storage", "qint8" },          { "QUInt8Storage", "quint8" },
 	{ "QInt32Storage", "qint32" },        { "QUInt4x2Storage", "quint4x2" },
 	{ "QUInt2x4Storage", "quint2x4" },
-	/* counted in bytes */
+	/* sizes count bytes */
 	{ "UntypedStorage", "uint8" },        { "_UntypedStorage", "uint8" },
 	{ "TypedStorage", "uint8" },
 };
@@ -74,7 +72,7 @@ const char *dcp_torch_storage_dtype(struct dcp_pv class)
 	return NULL;
 }
 
-/* Legacy streams add (key of the view, first element, elements) or None. */
+/* Legacy streams append (key of the view, first element, elements) or None. */
 static int take_view(struct dcp_pv v, struct dcp_torch_storage *out, struct dcp_err *err)
 {
 	size_t n = 0;
@@ -135,7 +133,8 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 {
 	uint64_t volume, bytes, n = 1, end, view = s->view_n * s->itemsize;
 
-	/* Strides of zero make huge shapes of one element; 2^63 bytes are no real tensor. */
+	/* Strides of zero can describe huge shapes with one element, but no real tensor has 2^63
+	 * bytes. */
 	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
 	    dcp_ckd_mul(&bytes, volume, x->itemsize) || bytes > INT64_MAX)
 		return dcp_fail(err, -EBADMSG,

@@ -12,8 +12,7 @@
 #include "core/base/hash.h"
 #include "core/origin/archive/archive.h"
 
-/* Rebuild calls inside rebuild calls: a Parameter of a subclass of a tensor from a device is 3.
- */
+/* Nested rebuild calls: a Parameter of a subclass of a tensor from a device has 3. */
 enum {
 	WRAPPERS_MAX = 8,
 	MAX_SETTINGS = 64, /* of a wrapper: torchao's have at most 20 */
@@ -24,7 +23,7 @@ enum {
 static const struct rebuild {
 	const char *name;
 	enum dcp_torch_kind kind;
-	const char *what; /* one without dense bytes of its own, in words */
+	const char *what; /* the kind in words, if it has no dense bytes of its own */
 } rebuilds[] = {
 	{ "_rebuild_tensor_v2",                       DCP_TORCH_V2, NULL },
 	{ "_rebuild_parameter",                       DCP_TORCH_WRAPPED, NULL },
@@ -88,7 +87,7 @@ static int locate_record(const struct dcp_torch *t, const struct dcp_torch_stora
 	return 0;
 }
 
-/* Is the view of that name on? Anything but a plain "no" counts as yes. */
+/* Is the view of that name on? Any value but a plain "no" counts as yes. */
 static bool is_on(struct dcp_pv meta, const char *view)
 {
 	const struct dcp_pv *set = dcp_pv_get(meta, view);
@@ -97,8 +96,7 @@ static bool is_on(struct dcp_pv meta, const char *view)
 	return set && !(set->type == DCP_PV_BOOL && !set->b) && (!dcp_pv_u64(*set, &on) || on);
 }
 
-/* A complex conjugate or a negation that torch has not carried out: the bytes are not yet the
- * values. */
+/* A conjugation or negation that torch has postponed: the bytes are not yet the values. */
 static int take_metadata(struct dcp_torch_tensor *x, struct dcp_pv meta, struct dcp_err *err)
 {
 	bool conj = is_on(meta, "conj"), neg = is_on(meta, "neg");
@@ -158,7 +156,7 @@ static int take_dense(const struct dcp_torch *t, enum dcp_torch_kind kind,
 	return 1;
 }
 
-/* The integers of a quantized tensor; packed ones have no element of whole bytes. */
+/* The integers of a quantized tensor. Packed types have no whole bytes for an element. */
 static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 		    struct dcp_torch_tensor *out, struct dcp_err *err)
 {
@@ -184,7 +182,7 @@ static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 				x.dtype_name);
 }
 
-/* One tensor of which other ranks have the rest: not a thing that consists of several. */
+/* Is it a tensor whose other parts are on other ranks, and not a tensor of several tensors? */
 static bool is_distributed(const struct dcp_torch_call *c)
 {
 	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
@@ -206,11 +204,9 @@ static bool has_dtype(const struct dcp_torch_call *c, const char *dtype)
 static int unwrap_call(struct dcp_pv v, int depth, struct dcp_torch_call *out,
 		       struct dcp_err *err);
 
-/*
- * A wrapper with one tensor in it that has the dtype and the shape that the wrapper shows, beside
- * settings: the elements are those of that tensor (torchao's weights of float8 training). @out
- * becomes its call.
- */
+/* A wrapper may hold settings and a single tensor with the dtype and shape that it shows
+ * (torchao's weights of float8 training). Its elements are those of that tensor: @out becomes
+ * the call for it. */
 static void look_through(struct dcp_torch_call *out, struct dcp_pv state, int depth)
 {
 	uint64_t shape[2][DCP_MAX_NDIM];
@@ -275,20 +271,20 @@ static int unwrap_call(struct dcp_pv v, int depth, struct dcp_torch_call *out,
 	return dcp_fail(err, -EBADMSG, "tensor wrapped more than %d times", WRAPPERS_MAX);
 }
 
-/* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
+/* Find the innermost rebuild call of @v. Returns 1, 0 (not a tensor), or -EBADMSG. */
 static int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
 {
 	return unwrap_call(v, 0, out, err);
 }
 
-/* Has a tensor of this kind a place in a storage, sound or not? */
+/* Do tensors of this kind lie in a storage, even if damaged? */
 static bool is_dense(enum dcp_torch_kind kind)
 {
 	return kind == DCP_TORCH_V1 || kind == DCP_TORCH_V2 || kind == DCP_TORCH_V3 ||
 	       kind == DCP_TORCH_REFUSED;
 }
 
-/* In the tar of torch 0.1 a tensor is a persistent id that is its name. */
+/* In the tar of torch 0.1, a tensor is a persistent id with its name. */
 static const char *tar_name(struct dcp_pv v)
 {
 	return v.type == DCP_PV_PERSID && v.node->nitems == 1 ? dcp_pv_str(v.node->items[0])
@@ -363,7 +359,7 @@ const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base
 }
 
 /*
- * Tensors that are several: what the call that rebuilds one is given.
+ * Tensors that consist of several tensors: the arguments of the calls that rebuild them.
  *
  *	_rebuild_sparse_tensor        layout, (indices, values, size[, is_coalesced]) of COO,
  *	                              else (compressed, plain, values, size)
@@ -373,7 +369,7 @@ const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base
  *	_rebuild_nested_tensor        buffer, sizes, strides, storage_offsets
  *	_rebuild_njt                  {"values":, "offsets":, "lengths":, "_ragged_idx":, ...}
  *	_rebuild_meta_tensor_no_storage   dtype, size, stride, requires_grad
- *	_rebuild_wrapper_subclass     class, dtype, size, ...; what it consists of are the attributes
+ *	_rebuild_wrapper_subclass     class, dtype, size, ...; its parts are the attributes
  *	                              that _rebuild_from_type_v2 gets: {"qdata":, "scale":, ...}
  */
 
@@ -385,7 +381,7 @@ static void add_part(struct dcp_torch_parts *p, const char *name, struct dcp_pv 
 
 /* ---- sparse ---- */
 
-/* "torch.sparse_coo" out of the call of _get_layout that a layout is pickled as. */
+/* The name "torch.sparse_coo" from the call of _get_layout as which a layout is pickled. */
 static const char *layout_of(struct dcp_pv v)
 {
 	const struct dcp_pv *arg;

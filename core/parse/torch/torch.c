@@ -27,7 +27,7 @@ static int read_headed(const struct dcp_source *src, uint64_t off, void *buf, si
 
 /* ---- the zip container ---- */
 
-/* The records that have a meaning of their own, by their name after the prefix. */
+/* The records with a meaning of their own, by their name after the prefix. */
 struct archive {
 	const struct dcp_zip_member *pickle, *byteorder;
 	size_t ndata;
@@ -84,7 +84,7 @@ static int survey_members(const struct dcp_zip_member *m, size_t n, const char *
 	return 0;
 }
 
-/* Zip archives that others write, by a member only they have. */
+/* Recognise zip archives of other programs by a member that only they have. */
 static const char *other_archive(const struct dcp_zip_member *m, size_t n)
 {
 	static const struct {
@@ -168,7 +168,7 @@ static int read_byteorder(struct dcp_torch *t, const struct dcp_zip_member *m,
 	int r;
 
 	if (!m)
-		return 0; /* torch < 2.1 wrote no record; those hosts were little-endian */
+		return 0; /* torch < 2.1 wrote no record; its hosts were little-endian */
 	r = locate_member(t, m, &off, err);
 	if (r < 0)
 		return r;
@@ -409,7 +409,7 @@ bool dcp_torch_known(struct dcp_torch_frames *f, const struct dcp_source *item,
 	bool found = false;
 
 	if (!n || dcp_source_read(item, 0, head, n) < 0)
-		return false; /* opening it says why */
+		return false; /* opening the item reports the reason */
 	pthread_mutex_lock(&f->lock);
 	for (unsigned i = 0; i < f->n && !found; i++) {
 		const struct frame *frame = f->frame[i];
@@ -423,7 +423,7 @@ bool dcp_torch_known(struct dcp_torch_frames *f, const struct dcp_source *item,
 	return found;
 }
 
-/* Does the head of @t hold everything that says what @tt is? */
+/* Does the head of @t hold the whole description of @tt? */
 static bool is_framed(const struct dcp_torch *t)
 {
 	const struct dcp_torch_record *r = t->records;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch: what is in a torch.save stream, and where do the bytes of its tensors lie?
+ * torch: the contents of a torch.save stream, and the places of the bytes of its tensors.
  *
  * All containers are read: the zip archive (torch >= 1.6; data.pkl, data/<key>, byteorder), the
  * five consecutive pickles of older torch (or of _use_new_zipfile_serialization=False), and the
@@ -148,7 +148,7 @@ int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, voi
 
 struct dcp_torch_frames;
 
-/* The heads that were seen, none yet. Safe from any thread. NULL: no memory. */
+/* Create an empty list of heads. Safe from any thread. NULL: no memory. */
 struct dcp_torch_frames *dcp_torch_frames_create(void);
 void dcp_torch_frames_destroy(struct dcp_torch_frames *f);
 

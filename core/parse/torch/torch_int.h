@@ -20,7 +20,7 @@ enum {
 	DCP_TORCH_HEAD = 4096,
 };
 
-/* Where the bytes of one storage lie. */
+/* The place of the bytes of a storage. */
 struct dcp_torch_record {
 	const char *key;
 	uint64_t off; /* DCP_TORCH_UNLOCATED until the local header is read */
@@ -72,7 +72,7 @@ struct dcp_torch_storage {
 	const char *dtype_name; /* torch's name; "uint8" for an untyped storage */
 	uint32_t itemsize;
 	uint64_t numel;
-	uint64_t view_off, view_n; /* the part of the storage that is meant, in elements */
+	uint64_t view_off, view_n; /* the covered part of the storage, in elements */
 };
 
 /* Returns 0, -EBADMSG, -ENOTSUP. @id is a PERSID. */
