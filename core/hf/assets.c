@@ -37,7 +37,7 @@ static const char *const homes[] = {
 	"actor/huggingface",
 	"model/.hf_metadata", /* NeMo AutoModel's, while nothing is consolidated */
 };
-static const char readme[] = "README.md"; /* we write one */
+static const char readme[] = "README.md"; /* dcpfs writes its own */
 
 /* State of the search in one root. */
 struct looking {

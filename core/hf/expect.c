@@ -29,8 +29,9 @@ struct comparing {
 	struct dcp_arena arena;
 	const char *foreign[NEAR_NAMES];
 	size_t nforeign;
-	bool quantized; /* says config.json */
-	bool some;      /* others are not foreign */
+	bool quantized; /* according to config.json */
+	bool some;      /* some tensors of the model are unknown, so other tensors are not
+			 * foreign */
 };
 
 static int note_tensor(void *ctx, const struct dcp_rules_expected *of)

@@ -219,10 +219,10 @@ static const struct dcp_adapter plain = {
 	.use = "The program that saved it loads it: its keys are as they were saved.\n"
 };
 
-/* In a model that PEFT wraps, one of this many first or last keys shows the adapter. */
+/* A key among this many first or last keys shows the adapter of a model that PEFT wraps. */
 enum { WRAPPED_KEYS = 1024 };
 
-/* What is true of the keys seen so far. */
+/* Facts about the keys seen so far. */
 struct keys {
 	bool any, peft, all_peft, lora, all_lora, lower, of_text;
 };
@@ -294,7 +294,7 @@ int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool
 	return 1;
 }
 
-/* Which tensor is in which file of the model. */
+/* Distributes the tensors over the files of the model. */
 
 enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
 

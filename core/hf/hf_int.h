@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hf_int: what the files of hf share.
- */
+/* hf_int: declarations that the files of hf share. */
 #pragma once
 #include "core/hf/hf.h"
 
@@ -12,8 +10,8 @@ struct dcp_hf {
 	struct dcp_assets assets;
 	struct dcp_buf made;               /* struct dcp_made */
 	struct dcp_buf tied;               /* int64_t: ids */
-	struct dcp_rules_config *config;   /* NULL: there is none */
-	const struct dcp_adapter *adapter; /* NULL: it is none */
+	struct dcp_rules_config *config;   /* NULL: none */
+	const struct dcp_adapter *adapter; /* NULL: not an adapter */
 };
 
 /* Create an empty struct; NULL: out of memory. */

@@ -181,7 +181,7 @@ static int emit_metadata(const struct mapping *m)
 				       : dcp_emit_meta(m->sink, "metadata", text.p);
 }
 
-/* Which of the keys that may be the model's were taken. */
+/* Emit which of the keys that may be the model's were taken. */
 static int emit_place(struct mapping *m)
 {
 	const struct dcp_buf *others = &m->place.others;

@@ -28,7 +28,7 @@ enum {
 
 static const struct {
 	unsigned of;
-	const char *name; /* there */
+	const char *name; /* in torchtitan */
 	const char *type, *class;
 } models[] = {
 	{ LLAMA, "llama3", "llama", "LlamaForCausalLM" },

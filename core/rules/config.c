@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What config.json says of a model. Families of models have different names for the same number. */
+/* The contents of config.json. Families of models have different names for the same number. */
 #include "core/rules/rules_int.h"
 
 #include <errno.h>

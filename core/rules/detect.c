@@ -225,11 +225,11 @@ int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *
 
 /*
  * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has? Not
- * every file names its writer, but shapes tell: a bias is as long as there are outputs; and of some
- * linear layers the name says that their inputs, or their outputs, are as wide as the norms of the
- * same block. The first of many blocks is enough, so only keys are looked at in which the first
- * number is the lowest that any key has there, 0 but for a part of a model, and every other one is
- * 0. Every such weight is a vote, and the majority decides.
+ * every file names its writer, but shapes tell: a bias is as long as there are outputs, and the
+ * names of some linear layers tell that their inputs, or outputs, are as wide as the norms of the
+ * same block. Only the first block is examined: keys in which the first number is the lowest of all
+ * keys (0, except in a part of a model) and every other number is 0. Each of these
+ * weights votes, and the majority decides.
  */
 
 enum { MOST = 512, TENSOR_MEMORY = 512 << 20 };

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which tensors has a model? A line each, as transformers saves it: KEY LENGTH..., once for every
+ * The tensors of a model, one on each line, as transformers saves it: KEY LENGTH..., once for every
  * {l} of its layers and {e} of its experts. Letters before a colon are conditions:
  *
- *   t  may be missing where embeddings are tied    a b  attention has biases (b: unless it says not)
- *   d  layers without experts, m with them         B    the MLP has
+ *   t  may be missing if embeddings are tied       a b  attention has biases (b: by default)
+ *   d  layers without experts, m with them         B    the MLP has biases
  *   q  the query has a low rank, n has not         s    there are shared experts
  *   p  layers of multi-token prediction, which stand after the others and may be missing
  *   o  may be missing
  *
- * A length of ? is not known. Beside the lines of a family stands the prefix that keys lack in a
- * model without its head. Of some families only a few tensors are listed; they suffice to find the
- * prefix of all.
+ * A length of ? is not known. Beside the lines of a family is the prefix that keys lack in a model
+ * without its head. Of some families only a few tensors are listed, enough to find the prefix of
+ * all.
  */
 #include <stdio.h>
 #include <string.h>

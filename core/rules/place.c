@@ -14,9 +14,8 @@
 #include "core/rules/rules_int.h"
 
 enum {
-	/*
-	 * at least one in so many tensors of the model must exist: quantized models keep few names
-	 */
+	/* at least one in this many tensors of the model must exist: quantized models keep few
+	 * names */
 	LEAST = 8,
 	DEPTH = 12, /* limit of components in a prefix */
 	MAX_OTHERS = 16,

@@ -184,8 +184,8 @@ struct dcp_rules_place {
 /*
  * Find the prefix below which the keys are those of the model of @from->config: prefixes that do
  * not name a copy of a model come first, and among them the prefix with the most keys of the model.
- * 1; 0: there is no such prefix, or dcpfs does not know the model; -ENOMEM, or the source's. Finish
- * @out in any case.
+ * 1; 0: there is no such prefix, or dcpfs does not know the model; -ENOMEM, or the error of the
+ * source. Finish @out in any case.
  */
 int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_place *out,
 			 struct dcp_err *err);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rules: what its files share. Text becomes rules (parse.c), a key finds its rule (op.c),
- * keys become groups of sources that are mapped together (map.c).
- */
+/* rules_int: declarations that the files of rules share. Text becomes rules (parse.c), a key finds
+ * its rule (op.c), keys become groups of sources that are mapped together (map.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -195,7 +193,7 @@ struct rules_parse {
 	struct dcp_err *err;
 };
 
-/* made of presets/ when this is built */
+/* generated from presets/ by the build */
 extern const struct dcp_rules_preset dcp_rules_presets[];
 extern const size_t dcp_rules_npresets;
 
@@ -382,15 +380,15 @@ int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct wo
 /* Set dtype, shape and pieces of @out, and nothing else. */
 int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tensor *out);
 
-/* Dimension i becomes what order[i] was. */
+/* Make the old dimension order[i] the new dimension i. */
 int dcp_work_permute(struct work *w, const uint32_t *order);
-/* The same elements in row-major order, in another shape of as many. */
+/* Give the elements, in row-major order, another shape of the same size. */
 int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape);
-/* Elements [lo, lo + n) of dimension @d; -EINVAL where it has fewer. */
+/* Keep elements [lo, lo + n) of dimension @d; -EINVAL if it has fewer. */
 int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n);
-/* Dimension @d extended with zeros at its end to @n elements, no fewer than it has. */
+/* Extend dimension @d with zeros at its end to @n elements, no fewer than it has. */
 int dcp_work_pad(struct work *w, uint32_t d, uint64_t n);
-/* A new dimension of one element before dimension @d. */
+/* Insert a dimension of one element before dimension @d. */
 int dcp_work_insert(struct work *w, uint32_t d);
 /* Split dimension @d in two: the shares in which it was stored, which must be equally long, and the
  * elements of each share. */

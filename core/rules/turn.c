@@ -55,7 +55,7 @@ static int dcp_work_add(struct making *m, const struct bit *of, struct bit **out
 
 /* ---- from what is stored ---- */
 
-/* Row-major over @len. */
+/* Set the strides of a row-major box of lengths @len. */
 static void set_strides(uint32_t ndim, const uint64_t *len, uint64_t *stride)
 {
 	uint64_t step = 1;

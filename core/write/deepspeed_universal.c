@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeepSpeed's universal checkpoint, as its ds_to_universal makes it of others:
+ * DeepSpeed's universal checkpoint, as its ds_to_universal makes it from other checkpoints:
  *
  *	universal/zero/<name>/fp32.pt, exp_avg.pt, ...  {"param": tensor, "cat_dim": 0}; step.pt: the value alone
- *	universal/zero/optimizer_state.pt               param_groups, and what else of the optimizer there is
- *	universal/mp_rank_00_model_states.pt            the module, and what else a run has; for ZeRO 3 without the
+ *	universal/zero/optimizer_state.pt               param_groups, and the rest of the optimizer
+ *	universal/mp_rank_00_model_states.pt            the module, and the rest of a run; for ZeRO 3 without the
  *	universal/zero_pp_rank_0_mp_rank_00_model_states.pt    module
  *	latest_universal                                "universal"
  *
- * Names of parameters and of their states come from what a checkpoint of DeepSpeed has
- * ("exp_avg.emb.weight"), from an optimizer's state ("optimizer.state.emb.weight.exp_avg", the
- * name one component), and of a model's weights from their path after "model". DeepSpeed
- * converts what is not F32. ZeRO 1 and 2 take the step of a parameter, ZeRO 3 that of
- * optimizer_state.pt.
+ * Names of parameters and states come from keys of a DeepSpeed checkpoint ("exp_avg.emb.weight"),
+ * from an optimizer's state ("optimizer.state.emb.weight.exp_avg", where the name is one
+ * component), or from a weight's path after "model". DeepSpeed converts tensors that are not F32.
+ * ZeRO 1 and 2 read the step of each parameter, ZeRO 3 the step in optimizer_state.pt.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +30,7 @@
 
 enum where { STATE, MODULE, OPTIMIZER, MODEL, GROUP, NOWHERE };
 
-/* Where a tensor or object goes: state "exp_avg" of parameter @name, or entry @name of a file. */
+/* The place of a tensor or object: state "exp_avg" of parameter @name, or entry @name of a file. */
 struct place {
 	enum where where;
 	const char *state;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * numpy's own files. npy: a directory with an .npy for each tensor, called as in a mount. npz:
- * an archive of them, as np.savez writes it.
- */
+/* numpy's own files. npy: a directory with an .npy for each tensor, named as in a mount. npz: an
+ * archive of them, as np.savez writes it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

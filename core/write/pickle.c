@@ -32,7 +32,7 @@ static void put_op(struct dcp_pickler *p, char opcode)
 	add_bytes(p, &opcode, 1);
 }
 
-/* An opcode and a number of @n bytes. */
+/* Write an opcode and a number of @n bytes. */
 static void op_n(struct dcp_pickler *p, char opcode, uint64_t v, size_t n)
 {
 	char b[9] = { opcode };
@@ -92,7 +92,7 @@ static bool is_pairs(uint8_t kind)
 	return kind == DCP_PICKLE_DICT || kind == DCP_PICKLE_ITEMS;
 }
 
-/* Values of @kind that one MARK has at most. */
+/* The most values of @kind after one MARK. */
 static uint64_t batch_of(uint8_t kind)
 {
 	return is_pairs(kind) ? 2 * BATCH : BATCH;

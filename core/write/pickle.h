@@ -156,10 +156,8 @@ void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *sha
  */
 uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code);
 
-/*
- * Elements of a part, which begin at byte @off; the shape says how many. 0, -ENOTSUP (text is
- * needed, but the set cannot count its bytes), or the error of counting.
- */
+/* Elements of a part from byte @off on, as many as the shape has. 0, -ENOTSUP (text is needed, but
+ * the set cannot count its bytes), or the error of counting. */
 struct dcp_ndarray_of {
 	enum dcp_dtype dtype;
 	uint32_t ndim;
@@ -183,10 +181,10 @@ int dcp_ndarray_put_part(struct dcp_ndarrays *a, size_t tensor, size_t part,
  *	archive/version      "3\n"
  */
 
-/* Why torch cannot hold such a tensor, or NULL. */
+/* The reason why torch cannot hold the tensor, or NULL. */
 const char *dcp_torch_write_refuses(const struct dcp_write_tensor *t);
 
-/* Why a pickle cannot hold that key (it is not text), or NULL. */
+/* The reason why a pickle cannot hold the key (it is not text), or NULL. */
 const char *dcp_torch_write_refuses_key(const char *key);
 
 /* Add a part to a pickle of protocol 2, as a tensor in storage number @storage. */
@@ -206,10 +204,9 @@ int dcp_torch_write_end(struct dcp_zipper *z);
  * tree: the tensors and objects of a set nested as their paths say, for formats that hold one
  * nested value.
  *
- * A path does not distinguish lists from dicts: where components are 0, 1, ... without a gap it
- * is a list, but below "state", where optimizers have dicts with integer keys. An item whose
- * path goes through another item, or is not what its key is made of, has its key in the
- * outermost dict.
+ * A path does not distinguish lists from dicts: components 0, 1, ... without a gap make a list,
+ * except below "state", where optimizers have dicts with integer keys. An item goes into the
+ * outermost dict, under its key, if its path goes through another item or does not make up the key.
  */
 
 struct dcp_tree;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One file, or a Hugging Face directory: model.safetensors, or files of at most max_shard bytes of
- * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in
- * hf/ of a mount; within a file those with larger elements come first where they would not be
- * aligned otherwise. Every file has what the files of the source say in __metadata__.
+ * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in hf/
+ * of a mount; within a file those with larger elements come first where they would not be aligned
+ * otherwise. Every file has the __metadata__ of the source's files.
  *
- * Of several ranks each has a file rank-00003-of-00008.safetensors, as dcpload --dump calls it,
- * with the shapes of the tensors that its arrays are cut from in __metadata__.
+ * Each of several ranks has a file rank-00003-of-00008.safetensors, named as by dcpload --dump,
+ * whose __metadata__ has the shapes of the tensors from which its arrays are cut.
  */
 #include <errno.h>
 #include <stdio.h>

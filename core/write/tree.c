@@ -281,14 +281,14 @@ size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
 	return n;
 }
 
-/* Put everything from node @root on. */
+/* Put all nodes from @root on. */
 static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t root,
 		    uint64_t more, int (*put)(void *ctx, struct dcp_pickler *p, size_t i),
 		    void *ctx)
 {
 	uint32_t at = root;
 
-	/* Down to the first child, on to the next one, up where there is none. */
+	/* down to the first child, on to the next, or up if there is no next */
 	for (;;) {
 		const struct node *n = &nodes_of(t)[at];
 		int rc = 0;

@@ -184,12 +184,11 @@ struct dcp_write_format {
 	 */
 	const char *(*refuses)(const struct dcp_write_tensor *t);
 	const char *(*refuses_object)(const struct dcp_object *o);
-	/*
-	 * What a reader has to allow in order to read the object, or NULL. A NULL function: nothing
-	 * for any object.
-	 */
+	/* The setting that a reader needs to read the object, or NULL. A NULL function: no object
+	 * needs one. */
 	const char *(*asks)(const struct dcp_object *o);
-	/* -EINVAL (this set, these options), -E2BIG (beyond a limit of the format), -ENOMEM. */
+	/* -EINVAL (the format cannot take this set or these options), -E2BIG (beyond a limit of the
+	 * format), -ENOMEM. */
 	int (*plan)(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		    struct dcp_writer *w, struct dcp_err *err);
 };
@@ -267,8 +266,7 @@ extern const struct dcp_write_format dcp_write_torch_save;
  * field "FB" so that data begins at a multiple of 64 from the start of the archive, and always has
  * the zip64 records at the end.
  *
- * Checksums of data that is not seen here are filled in later (dcp_writer_crc32). Time stamps are
- * zero: 1980.
+ * Checksums of tensor data are filled in later (dcp_writer_crc32). Time stamps are zero: 1980.
  */
 
 enum dcp_zip_way { DCP_ZIP_PYTHON, DCP_ZIP_TORCH };

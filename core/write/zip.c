@@ -160,7 +160,7 @@ static void add_entry(struct dcp_zipper *z, const char *name, const void *p, siz
 	if (z->way == DCP_ZIP_TORCH && e.size)
 		e.flags |= DESCRIBED;
 	if (tensor != SIZE_MAX)
-		e.run = z->w->runs; /* the next */
+		e.run = z->w->runs; /* the next run */
 	put_local(z, &e, name, len);
 	if (z->rc)
 		return;
@@ -236,7 +236,7 @@ static void put_end(struct dcp_zipper *z, uint64_t n, uint64_t from, uint64_t si
 		put_u64(&b, n);
 		put_u64(&b, size);
 		put_u64(&b, from);
-		put_u32(&b, 0x07064b50); /* where that is */
+		put_u32(&b, 0x07064b50); /* place of the zip64 record */
 		put_u32(&b, 0);
 		put_u64(&b, from + size);
 		put_u32(&b, 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * paddle.distributed.save_state_dict: {rank}_0.distcp, a state dict of each rank's boxes, and
- * 0.metadata, which says where each box lies. A file has one array a key: of a rank with
- * several boxes of a tensor the further ones are in files of ranks after the last.
+ * 0.metadata, with the place of each box. A file has one array for each key; if a rank has several
+ * boxes of a tensor, the others are in files of ranks after the last.
  *
- * Classes of the metadata moved in 3.2, and got fields; Paddle 2.6 to 3.1 and Paddle from 3.2
- * on each know only theirs.
+ * The metadata's classes moved in 3.2 and got fields; Paddle up to 3.1 knows only the old classes,
+ * Paddle from 3.2 on only the new.
  */
 #include <errno.h>
 #include <inttypes.h>

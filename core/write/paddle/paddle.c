@@ -299,7 +299,7 @@ const struct dcp_write_format dcp_write_paddle = {
  * Paddle's tensor streams. paddle-binary: one after the other in the order of their keys, as
  * save_combine writes a .pdiparams; a directory also gets the program that names them,
  * model.pdmodel, which has variables and no operations. One tensor alone is what
- * paddle.save(use_binary_format=True) writes. paddle-vars: a file for each, called like the
+ * paddle.save(use_binary_format=True) writes. paddle-vars: a file for each tensor, named like the
  * variable, as save_vars writes them.
  */
 
@@ -445,7 +445,7 @@ const struct dcp_write_format dcp_write_paddle_binary = {
 const struct dcp_write_format dcp_write_paddle_vars = {
 	.name = "paddle-vars",
 	.what = "Paddle's tensor streams: a directory with a file for each variable",
-	.takes = DCP_WRITE_RENAMES, /* without a program nothing says that it is a checkpoint */
+	.takes = DCP_WRITE_RENAMES, /* only the program shows that it is a checkpoint */
 	.refuses = refuse_binary,
 	.plan = plan_vars,
 };

@@ -3,9 +3,9 @@
  * A directory of torch.distributed.checkpoint: a file for each rank, __<rank>_0.distcp, whose
  * items are torch.save streams of a part of a tensor or of an object; and .metadata, last.
  *
- * .metadata uses the classes of torch 2.1, which later ones still have, and leaves out what
- * they do not need, so that torch 2.1 to 2.15 read it. Items begin at multiples of 64 bytes, so
- * elements do, too.
+ * .metadata uses the classes of torch 2.1, which later releases still have, and leaves out fields
+ * that they do not need, so that torch 2.1 to 2.15 read it. Items begin at multiples of 64 bytes,
+ * so elements do, too.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,9 +38,8 @@ struct saving {
 	struct dcp_writer *w;
 	struct dcp_tree *tree;
 	size_t *order,
-		/*
-		 * what has a key, a tensor, an object or the first of a list: natural order of keys
-		 */
+		/* items with a key (a tensor, an object, or the first of a list), in natural order
+		 * of keys */
 		n;
 	char **key;    /* by item */
 	size_t *first; /* the first of a tensor's parts in places; objects follow */
@@ -138,7 +137,7 @@ static void file_name(uint32_t rank, char name[32])
 	snprintf(name, 32, "__%u_0.distcp", rank);
 }
 
-/* Parts in the order in which they are written: by rank, objects first, all of them of rank 0. */
+/* Order the parts as they are written: by rank, and objects first, all of them in rank 0. */
 static void sort_parts(struct saving *s)
 {
 	const struct dcp_write_set *set = s->set;
@@ -192,7 +191,7 @@ static void open_instance(struct saving *s, const char *module, const char *clas
 	dcp_pickler_put(&s->p, n ? "B O c (0 {*" : "O c (0", module, class, n);
 }
 
-/* f(x), once; the same object later. @x NULL: 0. */
+/* Put f(x) the first time, and the same object later. @x NULL: 0. */
 static void put_once(struct saving *s, uint32_t *memo, const char *module, const char *name,
 		     const char *x)
 {

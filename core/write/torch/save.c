@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file of torch.save, or one a rank, model_world_size_8_rank_3.pt: the state nested as the
- * source has it, tensors with the same bytes in one storage. torch.load(weights_only=True)
- * reads it, but for objects with dates, ranges, or numbers and arrays of numpy.
+ * A file of torch.save, or one for each rank, model_world_size_8_rank_3.pt: the state nested as in
+ * the source, tensors with the same bytes in one storage. torch.load(weights_only=True) reads it,
+ * unless objects hold dates, ranges, or numbers and arrays of numpy.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -121,7 +121,7 @@ int dcp_torch_write_end(struct dcp_zipper *z)
 struct saving {
 	const struct dcp_write_set *set;
 	struct dcp_tree *tree;
-	struct dcp_intern keys; /* of tensors, where objects have some in them */
+	struct dcp_intern keys; /* of tensors, if objects contain some */
 	bool *inside;           /* by tensor: it is inside an object */
 	uint32_t rank;          /* rank that the file belongs to */
 	size_t *storage;        /* its number; SIZE_MAX: none yet */

@@ -330,7 +330,7 @@ static void take_complex(struct dcp_valuing *w, uint8_t *to, size_t size)
 	dcp_valuing_expect(w, '}');
 }
 
-/* Of the type "f4", little-endian. */
+/* Take a number of the type "f4", little-endian. */
 static void take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
 {
 	size_t size = code[2] ? 16 : (size_t)(code[1] - '0');
@@ -519,10 +519,8 @@ void dcp_valuing_array(struct dcp_valuing *w, const struct dcp_pyclass *class, b
 	dcp_buf_finish(&a.data);
 }
 
-/*
- * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/classes.c
- * has the form.
- */
+/* Dates, times and time spans, from text to Python's pickled form: see
+ * core/parse/pyjson/classes.c. */
 
 /* Days, seconds and microseconds, each with the sign of @us: Python takes them so. */
 static void put_span(struct dcp_pickler *p, int64_t us)
@@ -555,7 +553,7 @@ struct clock {
 	int64_t shift;
 };
 
-/* What scans of "%2u:%2u:%2u.%6u" give as microseconds; how long it is, 0: it is not a time. */
+/* Scan "%2u:%2u:%2u.%6u", with the fraction in microseconds. Returns the length; 0: not a time. */
 static int scan_clock(const char *s, unsigned *hms, unsigned *us)
 {
 	int n = 0, more = 0;

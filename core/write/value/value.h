@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * value: objects, which core holds as JSON (core/parse/pyjson/pyjson.h), as the plain Python
- * data they are.
+ * value: objects, which core holds as JSON (core/parse/pyjson/pyjson.h), as plain Python data.
  *
  * Numbers, text, None, lists, tuples, dicts, OrderedDict, sets, bytes, complex numbers, ranges,
  * slices, dates and times, numbers and arrays of numpy, torch.Size, torch.dtype and torch.device.
