@@ -179,7 +179,7 @@ struct line {
 struct dcpfs_log {
 	struct dcp_log sink;
 	const struct dcp_log *next;
-	pthread_mutex_t lock; /* those below */
+	pthread_mutex_t lock; /* the members below */
 	struct line lines[DCPFS_LOG_LINES];
 	size_t n; /* logged so far: line i is at i % DCPFS_LOG_LINES */
 };

@@ -39,7 +39,7 @@ enum dcpfs_stat {
 	DCPFS_STAT_FILES_OPENED, /* files resolved because the cache of files did not have them */
 	DCPFS_STAT_FILES_FOUND, /* files that the cache of files had */
 	DCPFS_STAT_KEY_SCANS,   /* versions whose keys were read for by-key/ */
-	DCPFS_STAT_RESCANS,     /* whole looks at the source */
+	DCPFS_STAT_RESCANS,     /* full looks at the source */
 	DCPFS_STAT_LOOKS,       /* short looks, where inotify is not reliable */
 	DCPFS_STAT_LOOK_CALLS,  /* stat calls of short looks */
 	DCPFS_STAT_WATCHES,     /* inotify watches set now */
@@ -63,7 +63,7 @@ struct dcpfs_stats {
 	uint64_t count[DCPFS_STAT_COUNT];
 	struct dcpfs_times times[DCPFS_TIMED_COUNT];
 	uint64_t answers[DCPFS_ERRNO_COUNT]; /* requests that ended with this error */
-	struct dcp_io_counts io;             /* how the bytes of tensors were read; "io_..." */
+	struct dcp_io_counts io;             /* counters of tensor reads; "io_..." */
 };
 
 static inline void dcpfs_count(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)
@@ -94,12 +94,12 @@ void dcpfs_timer_end(struct dcpfs_timer *t);
 /* The errno that a program sees for the return code @rc < 0, which is counted. */
 int dcpfs_answer(struct dcpfs_stats *s, int rc);
 
-/* What a mount knows beside its counters, for its metrics. */
+/* Facts about a mount, besides its counters, for its metrics. */
 struct dcpfs_gauges {
 	const char *source, *release;
 	uint64_t versions, versions_open, versions_refused, versions_incomplete;
 	uint64_t broken_keys; /* of versions whose index is open */
-	uint64_t failures;    /* entries of errors.json about what failed while it was read */
+	uint64_t failures;    /* entries of errors.json about failed reads */
 	uint64_t open_files, cached_files, descriptors, started;
 	uint64_t memory; /* resident bytes of the process */
 };
@@ -108,7 +108,7 @@ struct dcpfs_gauges {
 void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges *g,
 			 struct dcp_buf *out);
 
-/* "name value" lines, one a counter. */
+/* "name value", a line for each counter. */
 void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out);
 
 struct dcp_grants;
@@ -129,7 +129,7 @@ struct dcp_measures;
 struct dcpfs_opener;
 struct dcpfs_ranks;
 
-/* What the FUSE session does for this room. */
+/* Functions of the FUSE session that this room calls. */
 struct dcpfs_kernel {
 	void (*drop)(void *ctx, uint64_t ino); /* drop the kernel's cached pages of @ino */
 	bool (*ended)(void *ctx);              /* has the session ended, or is it about to? */
@@ -141,7 +141,7 @@ struct dcpfs_opts {
 	const char *mountpoint; /* absolute and without links */
 	struct dcp_store_opts store;
 	const struct dcp_log *log;
-	const char *log_to; /* where its lines go, for config.json; NULL: nowhere */
+	const char *log_to; /* destination of the log, for config.json; NULL: none */
 	uid_t uid;          /* owner shown; (uid_t)-1: the source's */
 	gid_t gid;
 	mode_t umask; /* bits removed from the source's mode; (mode_t)-1: none */
@@ -150,7 +150,8 @@ struct dcpfs_opts {
 	bool no_open;     /* the kernel skips OPEN: faster walks, but no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
-	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
+	/* limit of files that the kernel serves by itself; 0: none */
+	unsigned passthrough_mib;
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
 	const char *layout_dir;           /* the user's directory with *.dcpl; NULL: none */
@@ -169,9 +170,9 @@ struct dcpfs_opts {
 #define DCPFS_REFUSAL_MAX 512
 
 /*
- * What a slot stands for: a version as the mount knows it, its hf/, or what one rank holds of
- * either (fs/versions/versions.h). Referenced by the list, by every open file and by every slot
- * that is part of it.
+ * The owner of a slot: a version in the mount, its hf/, or the part of a rank in either
+ * (fs/versions/versions.h). Referenced by the list, by every open file and by every slot that is
+ * part of it.
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
@@ -262,7 +263,7 @@ struct dcpfs {
 	struct dcpfs_opener *opener;
 	struct dcp_index_pool *pool;
 	uint64_t places; /* places given so far; the refresher's */
-	bool scanned;    /* the source was looked at; the refresher's */
+	bool scanned;    /* the source was scanned; the refresher's */
 	int64_t due_ns; /* CLOCK_MONOTONIC: when to try a refused version again; the refresher's */
 	int suspicion; /* eventfd that wakes the watcher; -1: none */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ino: an inode number says which node of the tree it is, by arithmetic alone.
+ * ino: an inode number identifies a node of the tree by arithmetic alone.
  *
- *   bits 63-41   slot of the version, of its hf/, or of what a rank holds of either (0: the root and what
- *                belongs to no version)
+ *   bits 63-41   slot of the version, of its hf/, or of the part of a rank in either (0: the root and
+ *                nodes of no version)
  *   bits 40-35   kind of node (enum dcpfs_kind)
  *   bits 34-0    row id in the version's index, for kinds that have rows; number of the layout
  *                or key, for kinds that belong to one; for the link latest, the slot it leads
@@ -20,7 +20,7 @@
 enum dcpfs_kind {
 	DCPFS_ROOT,
 	DCPFS_LATEST,
-	DCPFS_CONTROL, /* .dcpfs/ and what is in it */
+	DCPFS_CONTROL, /* .dcpfs/ and its files */
 	DCPFS_STATUS,
 	DCPFS_ERRORS,
 	DCPFS_INCOMPLETE,

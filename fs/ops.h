@@ -26,8 +26,8 @@ extern const size_t dcpfs_ops_size;
 
 /*
  * ops_late: requests that take as long as a tensor takes to be read, answered by a few threads of
- * their own. The worker that received one is free again at once, so however many programs ask for
- * statistics, others are served.
+ * their own. The worker that received the request is free at once, so other programs are served
+ * however many ask for statistics.
  *
  * A request that waits for its turn ends at once when its program is interrupted. Several requests
  * for one file are answered one after the other.

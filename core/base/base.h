@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * base: macros for all files, and locals that release themselves. Nothing here has state.
- */
+/* base: macros for all files, and locals that release themselves. Nothing in this file has
+ * state. */
 #pragma once
 #include <errno.h>
 #include <stdbool.h>

@@ -54,7 +54,7 @@ int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code);
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);
 
 /*
- * log: messages for a person, handed to the program, which owns the terminal.
+ * log: messages for the user, passed to the program, which owns the terminal.
  *
  * Core never prints. A caller gives a struct dcp_log (or NULL: silence); its
  * function must be safe from any thread.

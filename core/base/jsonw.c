@@ -161,7 +161,7 @@ static void put_quoted(struct dcp_buf *b, const char *s, size_t n)
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n)
 {
 	put_separator(w);
-	w->values--; /* a key is none */
+	w->values--; /* a key is not a value */
 	put_quoted(w->out, key, n);
 	dcp_buf_add(w->out, ": ", w->pretty ? 2 : 1);
 	w->after_key = true;

@@ -26,10 +26,8 @@ static inline bool dcp_simd_is_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
 }
-/*
- * A version that also multiplies and adds in one step, for loops whose results do not depend on
- * that.
- */
+/* A version that also multiplies and adds in one step, for loops whose results are the same either
+ * way. */
 #define DCP_SIMD_FUSED __attribute__((target("avx2,fma"))) DCP_SIMD_LOOPS
 static inline bool dcp_simd_is_fused(void)
 {

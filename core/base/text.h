@@ -92,9 +92,9 @@ static inline struct dcp_near dcp_near_to(const char *word)
 bool dcp_near_take(struct dcp_near *near, const char *name);
 
 /*
- * number: numbers in text. Whole ones are digits only: no sign, no blank. Nothing here depends on
- * the locale of the program that uses a library of dcpfs: where people write a decimal comma, JSON
- * and pickles still have a point.
+ * number: numbers in text. Whole numbers are digits only: no sign, no blank. No function depends on
+ * the locale of the program that uses a library of dcpfs, since JSON and pickles have a decimal
+ * point in every country.
  */
 
 #define DCP_ANY_DIGITS SIZE_MAX /* the digits of a 64-bit number, and leading zeros */

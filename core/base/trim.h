@@ -24,8 +24,8 @@ struct dcp_trim {
 	const char *ext;  /* of the files: DCP_CACHE_INDEX_EXT, DCP_CACHE_UNPACKED_EXT */
 	const char *keep; /* path of a file that was just made and must stay; NULL: none */
 	uint64_t most;    /* bytes; UINT64_MAX: no limit */
-	unsigned days;    /* delete files that were not used for so many days; 0: of any age */
-	bool counts;      /* nothing goes */
+	unsigned days;    /* delete files unused for this many days; 0: of any age */
+	bool counts;      /* only count */
 	bool all;         /* delete all files, and leftovers of writers of any age */
 	/* files have holes, which do not count; files that a process has locked stay */
 	bool sparse;
@@ -38,7 +38,7 @@ struct dcp_trim {
 };
 
 struct dcp_trimmed {
-	uint64_t files, bytes;   /* that stay */
+	uint64_t files, bytes;   /* that remain */
 	uint64_t removed, freed; /* files and bytes deleted, leftovers of writers included */
 };
 

@@ -4,10 +4,10 @@
  * alike.
  *
  * A path in a mount of dcpfs stands for what is mounted there: the root for all versions, a
- * version's directory for that version, VERSION/shard/LAYOUT/RANK for what one rank holds. Any
- * other path is a SOURCE itself.
+ * version's directory for that version, VERSION/shard/LAYOUT/RANK for the part of a rank. Any other
+ * path is a SOURCE itself.
  *
- *	dcp_checkpoint_find()  what the path stands for
+ *	dcp_checkpoint_find()  the source that the path stands for
  *	dcp_checkpoint_scan()  the versions that lie there
  *	dcp_checkpoint_open()  the chosen version, mapped by rules if the caller asks for it
  *	dcp_checkpoint_key()   the row of a key of that version

@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/checkpoint/dcpfs_abi.h"
 
-/* The kernel writes space, tab, newline and backslash as \ooo; undone in place. */
+/* The kernel writes space, tab, newline and backslash as \ooo; replace these in place. */
 static void unescape_text(char *s)
 {
 	char *to = s;

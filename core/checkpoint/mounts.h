@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mounts: what is mounted where, read from /proc/self/mountinfo. This does not access the mounted
- * file systems, so a hanging file system cannot block it.
- */
+/* mounts: the mounted file systems, from /proc/self/mountinfo. This does not access the mounted
+ * file systems, so a hanging file system cannot block it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 /*
  * source: foreign bytes by position, from a file, memory, or a window of either.
  *
- * Every parser takes one of these, so each can be tested on memory and fuzzed.
- * Reads are positional and need no lock: a source may be shared by threads.
+ * Every parser reads from a source, so it can be tested on memory and fuzzed. Reads are positional
+ * and need no lock: a source may be shared by threads.
  */
 #pragma once
 #include <stddef.h>

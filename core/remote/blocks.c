@@ -488,11 +488,8 @@ static struct dcp_reader *make_reader(struct dcp_remote_file *o)
 	return oldest;
 }
 
-/*
- * A program reads from @off to @end, of a tensor that ends at @until. If it reads in order, what
- * follows is read ahead of it: twice as much as it read so far, in several requests at a time. The
- * lock is held.
- */
+/* A program reads from @off to @end, of a tensor that ends at @until. If it reads in order, read
+ * ahead twice as much as it read so far, in several requests at a time. The lock is held. */
 static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end, uint64_t until)
 {
 	struct dcp_reader *r = find_reader(o, off);

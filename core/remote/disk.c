@@ -28,7 +28,7 @@ enum {
 	STEP_MAX = 64 << 20, /* bytes written between two checks of the limits */
 	STEPS = 16,          /* minimum number of checks until the limit is reached */
 	FULL_MS = 2000,      /* between two checks when there was no room */
-	LEFT_FREE = 20,      /* one part in so many of the file system stays free */
+	LEFT_FREE = 20,      /* this fraction of the file system stays free */
 };
 
 static const char magic[16] = "dcpfs blocks 2\n";
@@ -138,7 +138,7 @@ static bool has_room(size_t n)
 	return all.looked && all.used + all.since + n <= all.limit;
 }
 
-/* May @n bytes more be kept? */
+/* Is there room for @n more bytes? */
 static bool take_room(size_t n)
 {
 	int64_t now = dcp_now_ms();

@@ -21,7 +21,7 @@ enum {
 	IDLE = 16,     /* sets of connections that are kept */
 	WAIT_MS = 200, /* longest wait between two looks at the clock */
 	WATCHED_MS = 100,
-	PAUSE_MS = 100, /* before the second try; doubled for each further one */
+	PAUSE_MS = 100, /* before the second try; doubled for each later try */
 	PAUSE_MAX_MS = 10000,
 	TRIES_BLIND = 4,       /* for a host that never answered */
 	MAX_HOPS = 5,          /* redirects in a row */

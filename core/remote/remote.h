@@ -136,8 +136,7 @@ int dcp_remote_find(const struct dcp_remote_ops *ops, const char *base,
 /*
  * Get a list that contains the directory @prefix, or the single file @prefix (@single). *within is
  * @prefix relative to the prefix of the list. @fresh: a list that is still trusted; otherwise any
- * existing list will do. Return the list by dcp_remote_give(). -ENOENT: there is no such directory
- * or file.
+ * existing list. Return the list by dcp_remote_give(). -ENOENT: there is no such directory or file.
  */
 int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool fresh,
 		    struct dcp_listing **out, const char **within, struct dcp_err *err);

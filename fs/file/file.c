@@ -592,7 +592,7 @@ static void *give_buffer(void *buf, size_t size)
 	return buf;
 }
 
-/* For copies of whole files (fs/file/file.h). */
+/* Reads the file for fs/file/file.h's copies of whole files. */
 static int read_bytes(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, void *buf, size_t n)
 {
 	struct dcpfs_reply r;

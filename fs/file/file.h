@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file: what an open file is, and the cache of files that were open.
+ * file: open files, and the cache of files that were open.
  *
- * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
- * of a version never change, so they are kept by inode and opening one again is a table lookup.
- * Live files (.dcpfs/) are made at every open and belong to that open alone; where the
- * kernel skips OPEN, their text stays until the second is over, and their mtime says so.
+ * A file is a view of a tensor, or text: an object's JSON, or a generated file. Files of a version
+ * never change, so they are kept by inode and opening one again is a table lookup. Live files
+ * (.dcpfs/) are made at every open and belong to that open alone; where the kernel skips OPEN,
+ * their text stays until the second is over, and their mtime says so.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, among them DCPFS_CACHE_MODELS models, with
  * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an
@@ -46,10 +46,8 @@ size_t dcpfs_cache_count(struct dcpfs *fs);
 /* Would opening the file of inode @ino read a whole tensor? */
 bool dcpfs_file_takes_long(struct dcpfs *fs, uint64_t ino);
 
-/*
- * A reference to the file of inode @ino. -ESTALE (the version is gone), -EISDIR,
- * -ENOENT, or what opening its view gave, described in @err and noted in errors.json.
- */
+/* A reference to the file of inode @ino. -ESTALE (the version is gone), -EISDIR, -ENOENT, or the
+ * error of opening its view, in @err and in errors.json. */
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		   struct dcp_err *err);
 /* Another reference to a file that is held. A READ takes its own: once it is answered, the reader
@@ -57,7 +55,7 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 void dcpfs_file_hold(struct dcpfs_file *f);
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 
-/* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
+/* Are the backing files still those that were indexed? Asked at open: 0, -ESTALE or -EIO. */
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
 /* Call when a program opened the file: until every opener has closed it, its backing files stay
@@ -111,7 +109,7 @@ struct dcpfs;
 struct dcpfs_file;
 struct dcpfs_hot;
 
-/* @budget: bytes all files together may take. NULL: out of memory. */
+/* @budget: limit of the bytes of all files together. NULL: out of memory. */
 struct dcpfs_hot *dcpfs_hot_create(uint64_t budget);
 void dcpfs_hot_destroy(struct dcpfs_hot *h);
 

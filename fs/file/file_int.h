@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_int: what an open file is made of. Each file below calls only those before it. */
+/* file_int: the members of an open file. Each section calls only sections before it. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #include "fs/tree/tree.h"
 
 /*
- * model: all that a rank holds as one virtual safetensors file, or one file of hf/.
+ * model: all tensors of a rank as one virtual safetensors file, or one file of hf/.
  *
  * The header is generated text; after it the tensors' stored values are consecutive. A part is
  * a file like the slot's raw/ file of that tensor: it is opened when it is read for the first
@@ -48,18 +48,17 @@ struct dcpfs_model {
 	size_t nkept;
 };
 
-/* For hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or what the index gave. */
+/* For hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or the error of the
+ * index. */
 int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 		     struct dcpfs_model *out, struct dcp_err *err);
 
-/*
- * What lies at @off, which must be inside the file: a part, or NULL for the header. @inside: the
- * position of @off in it; @left: how many of its bytes follow.
- */
+/* Find the part at @off, which must be inside the file; NULL: the header. @inside: the position of
+ * @off in it; @left: the number of its bytes from there on. */
 const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
 					      uint64_t *inside, uint64_t *left);
 
-/* What an open file is. */
+/* The content of an open file. */
 enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
 
 struct dcpfs_file {

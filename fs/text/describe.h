@@ -61,7 +61,7 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);
 struct dcpfs_text {
 	const char *p;
 	size_t n;
-	char *heap; /* what p points to, or NULL: p is a mapping */
+	char *heap; /* the memory at p; NULL: p is a mapping */
 };
 
 /*

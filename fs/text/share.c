@@ -219,7 +219,7 @@ enum {
 	PAGE = 4096 /* block size of storage, fixed, so that plans are the same on every machine */
 };
 
-/* What is needed from one file. */
+/* The need for one file. */
 struct need {
 	uint64_t bytes, touched, reads;
 };

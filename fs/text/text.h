@@ -26,10 +26,8 @@ void dcpfs_text_metrics(struct dcpfs *fs, struct dcp_buf *out);
 int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err);
 
-/*
- * hf: the generated files of hf/: README.md, which says how keys were mapped and what is
- * missing, and model.safetensors.index.json, if there are several model files.
- */
+/* hf: the generated files of hf/: README.md, with the mapping of keys and the missing files, and
+ * model.safetensors.index.json, if there are several model files. */
 
 struct dcpfs_spool;
 
@@ -70,10 +68,10 @@ int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp
 int dcpfs_xattr_list(struct dcpfs *fs, uint64_t ino, struct dcp_buf *out);
 
 /*
- * measured: stats/KEY.json, what dcpfs stats says of one tensor, and the same in index.jsonl.
+ * measured: stats/KEY.json, the output of dcpfs stats for a tensor, and the same in index.jsonl.
  *
- * Reading all tensors takes hours where there are many, so listing stats/ must read none. The size
- * of a file is therefore known before what is in it: the text is filled up with spaces.
+ * Reading all tensors takes hours where there are many, so listing stats/ must read none. So the
+ * size of a file is known before its text, which is padded with spaces.
  */
 
 struct dcp_jsonw;

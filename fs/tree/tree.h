@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree: what lies in which directory, as a table (nodes.c). No FUSE types.
+ * tree: the directories and their entries, as a table (nodes.c). No FUSE types.
  *
  * A node with a fixed name is a row of the table; so is a kind of directory whose children have
  * no fixed names, with the functions that look one up and list them. Directories of rows (npy/,
@@ -44,7 +44,7 @@ typedef int dcpfs_lookup_fn(const struct dcpfs_at *dir, const char *name,
 			    struct dcpfs_entry *out);
 /* List children from number @first on, at DCPFS_FIRST_ROW + their number. */
 typedef int dcpfs_list_fn(const struct dcpfs_listing *l, uint64_t first);
-/* Where the link @i leads. */
+/* Read the target of the link @i. */
 typedef int dcpfs_readlink_fn(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size);
 /* Check that the node exists, and set attributes that differ from its type's. */
 typedef int dcpfs_attr_fn(const struct dcpfs_at *at, struct stat *st);
@@ -73,7 +73,7 @@ struct dcpfs_rows {
 	bool named; /* the files contain their key, so files of tied tensors differ */
 };
 
-/* One a kind, by number. */
+/* One row for each kind, by number. */
 extern const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT];
 
 /* NULL for a number that is not a kind. */

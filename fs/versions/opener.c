@@ -22,7 +22,7 @@
 
 enum {
 	BUILDERS = 2,
-	LOOK_MS = 100, /* between looks whether to stop */
+	LOOK_MS = 100, /* between checks of the stop flag */
 	EAGER = 8, /* versions on a server whose metadata is asked for before they are entered */
 };
 

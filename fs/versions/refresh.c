@@ -346,10 +346,8 @@ static uint64_t place_of(struct dcpfs *fs, const char *name)
 	return ++fs->places;
 }
 
-/*
- * When @ver, which was refused, is tried again: after a temporary reason, later each time;
- * after an error in its content never, since the content does not change.
- */
+/* When to try @ver again, which was refused. For a temporary reason: later each time; for an error
+ * in its content: never, since the content does not change. */
 static int64_t find_retry_time(struct dcpfs_version *ver)
 {
 	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
@@ -453,7 +451,7 @@ static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version 
 	return ver->grants && (all || dcpfs_rights_changed(fs, ver));
 }
 
-/* The new list: unchanged versions are kept; added and changed ones are new objects. */
+/* Make the new list: unchanged versions are kept, added and changed versions are new objects. */
 static struct dcpfs_version **merge_versions(struct dcpfs *fs, const struct dcp_scan *scan,
 					     bool other_rights, size_t *n)
 {

@@ -200,10 +200,8 @@ void dcpfs_versions_suspect(struct dcpfs *fs)
 		(void)eventfd_write(fs->suspicion, 1);
 }
 
-/*
- * The newest version with a tensor that can be read; where there is none, the newest, to say what
- * is wrong.
- */
+/* The newest version with a readable tensor; if there is none, the newest, so that users see its
+ * error. */
 void dcpfs_versions_choose_latest(struct dcpfs *fs)
 {
 	struct dcpfs_version *broken = NULL;

@@ -88,7 +88,7 @@ struct dcpfs_hf {
 	struct dcp_hf_weights weights; /* in files of opts.hf_shard_size bytes */
 	/* with allow_other: rights of each root; and of the way to --hf-assets */
 	struct dcp_grants *grants[DCP_ASSET_ROOTS + 1];
-	struct dcp_rights common; /* to read what describes all keys */
+	struct dcp_rights common; /* rights to files that describe all keys */
 };
 
 /* Map @ver, a slot of hf/ whose version is open. Call in one thread at a time. */
@@ -147,7 +147,7 @@ int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err);
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
 
 /*
- * rights: who may read what in a mount that other users may enter (allow_other).
+ * rights: the rights of users in a mount that other users may enter (allow_other).
  *
  * The kernel decides by the owner, group and mode shown, so these never let in a user whom the
  * source keeps out: they are the intersection (core/model/rights.h) of the rights of everything
@@ -157,19 +157,19 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
  *	a version, shard/, a layout, a rank        the same of the version's directory
  *	a tensor                                   the files of its pieces, and those of none;
  *	                                           all, where files name each other's keys
- *	npy/ raw/ safetensors/                     listed as all data is read; entered as those
- *	                                           files of none are
- *	objects, what is written of all keys       all files of the version but sidecars
+ *	npy/ raw/ safetensors/                     listed with the rights to all data; entered
+ *	                                           with those to files of no piece
+ *	objects, files that describe all keys      all files of the version but sidecars
  *	layout.json                                the same, and the layout's file
  *	files/, and each in it                     their directories; that file
- *	hf/                                        listed as all data and the directories of its
- *	                                           assets are; entered as the version
- *	what is in it, and in ranks below it       all files of the version, and config.json
+ *	hf/                                        listed with the rights to all data and the
+ *	                                           directories of its assets; entered as the version
+ *	files in it, and in ranks below it         all files of the version, and config.json
  *	an asset                                   that file
  *	blobs                                      as the file they are about
  *	by-key/, status.json                       all files of all versions that are open
- *	errors.json, incomplete.json, log          the user who mounts: what could not be read
- *	                                           says nothing about rights
+ *	errors.json, incomplete.json, log          the user who mounts: a file that cannot be
+ *	                                           read tells nothing about rights
  *
  * The rights are determined when a version is opened. When they change, the version becomes another
  * version with its own inodes, so that nothing in the kernel's cache applies to it; open files stay

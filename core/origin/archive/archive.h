@@ -42,9 +42,9 @@ const char *dcp_codec_name(enum dcp_codec codec);
 int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
 
 /*
- * Append everything that the zstd stream @src decodes to, at most @limit bytes, to @out.
- * Returns 0, -EBADMSG (not zstd, damaged or cut), -E2BIG (more than @limit), -ENOMEM, or what
- * reading @src gave. After a failure @out may hold a part.
+ * Append everything that the zstd stream @src decodes to, at most @limit bytes, to @out. Returns 0,
+ * -EBADMSG (not zstd, damaged or cut), -E2BIG (more than @limit), -ENOMEM, or the error of reading
+ * @src. After a failure @out may hold a part.
  */
 int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t limit,
 		     struct dcp_err *err);
@@ -75,7 +75,7 @@ int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *h
 const char *dcp_inflate_libarchive_version(void);
 
 /*
- * tar: where does each file's data lie in a tar archive?
+ * tar: the places of the files' data in a tar archive.
  *
  * Reads headers, never data: ustar and older, GNU long names, pax path and size, sizes in base 256.
  * A file's bytes are contiguous, at [off, off + size) of the source. Directories, links, devices
@@ -97,22 +97,21 @@ struct dcp_tar_member {
 };
 
 /*
- * List the files of @src by name, bytewise, allocated in @arena. Promises: every member lies
- * inside @src; no two have the same name.
- * Returns 0, -EBADMSG (damaged, cut, or no tar), -ENOTSUP (sparse, multi-volume, unknown type),
- * -EXDEV (a name that leads outside), -E2BIG, -ENOMEM, or what reading @src gave. @out and @n
- * are written only on success.
+ * List the files of @src by name, bytewise, allocated in @arena. Every member lies inside @src, and
+ * no two have the same name. Returns 0, -EBADMSG (damaged, cut, or no tar), -ENOTSUP (sparse,
+ * multi-volume, unknown type), -EXDEV (a name that leads outside), -E2BIG, -ENOMEM, or the error of
+ * reading @src. @out and @n are written only on success.
  */
 int dcp_tar_list(const struct dcp_source *src, struct dcp_arena *arena,
 		 struct dcp_tar_member **out, size_t *n, struct dcp_err *err);
 
 /*
- * zip: where does each member's data lie in a ZIP archive?
+ * zip: the places of the members' data in a ZIP archive.
  *
- * Reads the central directory (zip64 included) and each wanted local header. It opens
- * nothing and inflates nothing: a compressed member is listed with stored == false for
- * the caller to decode or to refuse. All offsets count from the start of the source, which is
- * the start of the archive (a window, when the archive lies inside a bigger file).
+ * Reads the central directory (zip64 included) and each wanted local header. It inflates nothing: a
+ * compressed member is listed with stored == false, and the caller decodes or refuses it. All
+ * offsets count from the start of the source, which is the start of the archive (a window, when the
+ * archive lies inside a bigger file).
  */
 
 struct dcp_arena;
@@ -132,17 +131,15 @@ struct dcp_zip_member {
 };
 
 /*
- * List the members of @src in directory order, allocated in @arena.
- * Promise: header_off lies inside @src, before the directory, and so does header_off + packed.
- * Returns 0, -EBADMSG (not a well-formed ZIP), -ENOTSUP (multi-disk), -E2BIG (too many
- * members), -ENOMEM, or what reading @src gave. Out-parameters are written only on success.
+ * List the members of @src in directory order, allocated in @arena. header_off and header_off +
+ * packed lie inside @src, before the directory. Returns 0, -EBADMSG (not a well-formed ZIP),
+ * -ENOTSUP (multi-disk), -E2BIG (too many members), -ENOMEM, or the error of reading @src.
+ * Out-parameters are written only on success.
  */
 int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 		 struct dcp_zip_member **out, size_t *n, struct dcp_err *err);
 
-/*
- * Offset of the first data byte of @m: one read of its local header, whose name must be
- * the directory's. Promise: [*off, *off + m->packed) lies inside @src.
- */
+/* Offset of the first data byte of @m: one read of its local header, whose name must be the
+ * directory's. [*off, *off + m->packed) lies inside @src. */
 int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, uint64_t *off,
 		 struct dcp_err *err);

@@ -42,7 +42,7 @@ struct reader {
 	const struct dcp_source *src;
 	struct dcp_arena *arena;
 	struct dcp_err *err;
-	uint64_t off; /* of the header at hand */
+	uint64_t off; /* of the current header */
 	uint8_t h[BLOCK];
 	uint64_t size; /* as the current header says */
 	/* given by an extra header before the header that they apply to */
@@ -136,7 +136,7 @@ static const char *without_dots(const char *name)
 	return name;
 }
 
-/* @n bytes, or less when a NUL ends them. */
+/* Copy @n bytes, or fewer if a NUL ends them. */
 static char *keep_name(struct reader *r, const char *prefix, size_t np, const char *p, size_t n)
 {
 	char *to;
@@ -231,7 +231,7 @@ static int take_field(struct reader *r, const char *name, size_t nn, const char 
 	return 0;
 }
 
-/* Records "<length> <name>=<value>\n", the length counting all of it. */
+/* Take the records "<length> <name>=<value>\n"; a length counts its whole record. */
 static int take_pax(struct reader *r)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -299,7 +299,7 @@ static int look_at_type(struct reader *r, bool *has_data)
 		return take_long_name(r);
 	case 'x':
 		return take_pax(r);
-	case 'g': /* for all that follow: times, owners, comments */
+	case 'g': /* for all later headers: times, owners, comments */
 	case 'K': /* the target of a link */
 		return 0;
 	case '1':

@@ -359,7 +359,7 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 	return one.name ? add_member(a, &one, err) : no_memory(err);
 }
 
-/* Inputs have ascending numbers, so among equal names that of the first input comes first. */
+/* Inputs have ascending numbers, so of equal names the first input's comes first. */
 static int by_name(const void *a, const void *b)
 {
 	const struct member *x = a, *y = b;
@@ -397,7 +397,7 @@ static bool is_within(const struct dcp_archive *a, size_t i, const char *within)
 	return i < a->n && strncmp(get_members(a)[i].name, within, strlen(within)) == 0;
 }
 
-/* One entry for each first component after the prefix. */
+/* Emit an entry for each first component after the prefix. */
 static int list_members(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
 			struct dcp_err *err)
 {

@@ -28,7 +28,7 @@ struct dcp_archive;
 struct dcp_dir {
 	struct dcp_site at;
 	const char *path; /* for messages, and for seen */
-	/* the directory stands for the regular file @path, its only entry */
+	/* the directory has only this entry, the regular file @path */
 	bool is_file;
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
@@ -112,10 +112,9 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 /* The top directory, called @path in messages. -ENOMEM, -E2BIG. */
 int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *out,
 		       struct dcp_err *err);
-/* Find where the file @name of a directory of an archive lies: the number of the input (from 0, in
- * the order of adding), and the offset of the first byte in it. -ENOENT; names as for
- * dcp_dir_input().
- *  */
+/* Find the place of the file @name in a directory of an archive: the number of the input (from 0,
+ * in the order of adding), and the offset of the first byte in it. -ENOENT; names as for
+ * dcp_dir_input(). */
 int dcp_archive_find(const struct dcp_dir *d, const char *name, uint32_t *input, uint64_t *off,
 		     struct dcp_err *err);
 void dcp_archive_close(struct dcp_archive *a);
