@@ -45,10 +45,8 @@ static char *registered_home(void)
 		       : NULL;
 }
 
-/*
- * Does @dir, below the directory @home, belong to this user? @read: it is enough that @home does,
- * even if nothing can be written.
- */
+/* Does @dir, below the directory @home, belong to this user? @read: it is enough that @home does,
+ * even if nothing can be written. */
 static bool is_ours(const char *home, const char *dir, bool read)
 {
 	struct stat st;

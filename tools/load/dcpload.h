@@ -4,7 +4,7 @@
  *
  *	struct dcpload_comm *comm;            the ranks of the job, or this process alone
  *	struct dcpload *ck;                   one version of a checkpoint
- *	struct dcpload_plan *plan;            what this rank wants from it
+ *	struct dcpload_plan *plan;            the regions that this rank wants
  *
  *	dcpload_comm_open("auto", &comm, &err);
  *	dcpload_open(comm, "/data/run1", NULL, &ck, &err);
@@ -137,7 +137,7 @@ DCPLOAD_API void dcpload_comm_close(struct dcpload_comm *comm);
 struct dcpload; /* one version, opened by all ranks */
 
 enum dcpload_io {
-	/* buffered for pages that are in the page cache, direct for the rest */
+	/* the page cache for pages that are in it, O_DIRECT for the rest */
 	DCPLOAD_IO_AUTO,
 	DCPLOAD_IO_BUFFERED, /* through the page cache */
 	DCPLOAD_IO_DIRECT,   /* O_DIRECT, where the file system has it */
@@ -149,8 +149,9 @@ enum dcpload_io {
 
 /* Which ranks read bytes that several ranks need? All ranks must set the same. */
 enum dcpload_exchange {
-	DCPLOAD_EXCHANGE_AUTO,  /* the library chooses; the report says which and why */
-	DCPLOAD_EXCHANGE_NEVER, /* every rank reads what it needs */
+	/* the library chooses; the report gives the choice and the reason */
+	DCPLOAD_EXCHANGE_AUTO,
+	DCPLOAD_EXCHANGE_NEVER, /* every rank reads the bytes that it needs */
 	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once per node and shared by its ranks */
 	DCPLOAD_EXCHANGE_ALL, /* each byte is read once per job and sent to the ranks that need
 				 * it; as NODE when none of NCCL, CUDA IPC and the communicator's
@@ -422,9 +423,9 @@ struct dcpload_select {
 };
 
 /*
- * Add what rank @rank of a layout holds of every tensor that @select (NULL: all) selects; the
- * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. With a file
- * of regions (*.regions) a rank may hold several regions of one tensor; dcpload_part.user then
+ * Add the part that rank @rank of a layout holds of every tensor that @select (NULL: all) selects;
+ * the library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. With a
+ * file of regions (*.regions) a rank may hold several regions of one tensor; dcpload_part.user then
  * points to a string, the text of the region's line after the rank.
  */
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
@@ -432,10 +433,10 @@ DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layou
 				    struct dcpload_error *err);
 
 /*
- * Report that this rank cannot add what it wants. Because the other ranks wait in
- * dcpload_plan_finish(), this rank must call that function as well; it then fails on all ranks,
- * before data moves, with the code and text of @why and the number of this rank. @why: the error of
- * the function that failed, or the caller's own code and text. Only the first call counts.
+ * Report that this rank cannot add a want. Because the other ranks wait in dcpload_plan_finish(),
+ * this rank must call that function as well; it then fails on all ranks, before data moves, with
+ * the code and text of @why and the number of this rank. @why: the error of the function that
+ * failed, or the caller's own code and text. Only the first call counts.
  *
  *	if (dcpload_want(plan, &want, &err) < 0)
  *		dcpload_plan_give_up(plan, &err);
@@ -544,10 +545,8 @@ DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error 
  * everything happens in dcpload_wait(). -EBUSY: already started.
  */
 DCPLOAD_API int dcpload_start(struct dcpload_plan *plan, struct dcpload_error *err);
-/*
- * Wait for at most @timeout_ms; negative: without limit. -EAGAIN: still running; -EINVAL: nothing
- * was started; otherwise what dcpload_execute() would have returned.
- */
+/* Wait for at most @timeout_ms; negative: without limit. -EAGAIN: still running; -EINVAL: nothing
+ * was started; otherwise the result of dcpload_execute(). */
 DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
 			     struct dcpload_error *err);
 
@@ -630,7 +629,7 @@ struct DLManagedTensor;
 DCPLOAD_API int dcpload_part_dlpack(const struct dcpload_plan *plan, uint64_t i,
 				    struct DLManagedTensor **out, struct dcpload_error *err);
 
-/* What happened on this rank, in bytes and nanoseconds. */
+/* The work of this rank, in bytes and nanoseconds. */
 struct dcpload_report {
 	uint32_t size;     /* sizeof(struct dcpload_report) */
 	uint32_t io;       /* the enum dcpload_io in use; AUTO: decided for each read */
@@ -671,8 +670,8 @@ struct dcpload_report {
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
 
-/* What one thread did in the last execution. Times are relative to the beginning of the execution,
- * which is nearly the same moment on all ranks. */
+/* A piece of work of one thread in the last execution. Times are relative to the beginning of the
+ * execution, which is nearly the same moment on all ranks. */
 enum dcpload_event_kind {
 	DCPLOAD_EVENT_READ,
 	DCPLOAD_EVENT_WAIT, /* for another rank or thread */

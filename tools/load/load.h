@@ -57,7 +57,7 @@ struct dcpload {
 	/* how often the version was opened again because its files had changed */
 	uint32_t opened;
 	struct dcp_layouts *layouts; /* made on first use */
-	struct dcp_arena answer;     /* memory of what the last call returned */
+	struct dcp_arena answer;     /* memory of the last answer */
 	uint32_t *node;              /* number of each rank's node */
 	uint32_t nnodes;
 	uint32_t *local;            /* ranks on this node, in order */
@@ -400,10 +400,10 @@ uint64_t load_window_bytes(const struct load_window *w);
  * schedule: which bytes a rank sends to which ranks when each byte is read by a single rank of the
  * job, the owner of its stripe (core/model/job/chunk.h).
  *
- * When the plan is made, every rank sends each owner which bytes of the owner's
- * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r
- * reads the blocks of stripe k * ranks + r that any rank needs and sends each rank its bytes, in
- * order. A rank stores only what it needs itself and what others need of its own stripes.
+ * When the plan is made, every rank sends each owner which bytes of the owner's stripes it needs.
+ * Stripes are as large as the messages of all ranks allow. In round k, rank r reads the blocks of
+ * stripe k * ranks + r that any rank needs and sends each rank its bytes, in order. A rank stores
+ * only its own needs, and the needs of others in its own stripes.
  */
 
 /*
@@ -442,10 +442,8 @@ struct load_rounds {
 	 * stripe
 	 */
 	char *there;
-	/*
-	 * all ranks need the same bytes, which are most of what is read, so devices gather whole
-	 * stripes in @in
-	 */
+	/* all ranks need the same bytes, most of those read, so devices gather whole stripes in
+	 * @in */
 	bool same;
 	/*
 	 * With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
@@ -471,23 +469,23 @@ uint64_t load_rounds_device_bytes(const struct load_rounds *r);
 /* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
 size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
 			uint64_t *bytes);
-/* Collective: send and receive what r->send and r->recv describe, in the host's memory. */
+/* Collective: exchange the messages that r->send and r->recv describe, in the host's memory. */
 int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err);
 
 /*
  * ship: the way from staging memory to a device.
  *
- * What one piece of staging memory holds for destinations on the device is a batch. Long runs are
- * copied straight to where they belong. The rest is shipped once, as it lies in the file, and a
- * kernel places it; without the kernel the host converts it first. Batches go over several lanes;
- * several are in flight at a time. What a batch brought has arrived (load_arrived) when its mark is
- * passed, and only then is its piece of staging memory free again.
+ * A batch is the bytes in one piece of staging memory that go to destinations on the device. Long
+ * runs are copied straight to their destinations. The other bytes are shipped once, as they lie in
+ * the file, and a kernel places them; without the kernel the host converts them first. Batches go
+ * over several lanes, several at a time. The bytes of a batch have arrived (load_arrived) when its
+ * mark is passed; only then is its piece of staging memory free again.
  */
 
 struct load_ship;
 
 #define LOAD_SHIP_NO_CHUNK SIZE_MAX
-#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* nor that, and the bytes are on the device already */
+#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* the same, for bytes that are on the device already */
 
 /* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
@@ -498,38 +496,31 @@ int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, u
  */
 void load_ship_free(struct load_ship *s, bool keep);
 
-/* Bytes of host memory that it has beyond the window; of device memory; bytes that are pinned. */
+/* Bytes of host memory beyond the window; of device memory; and of pinned memory. */
 uint64_t load_ship_bytes(const struct load_ship *s);
 uint64_t load_ship_device_bytes(const struct load_ship *s);
 uint64_t load_ship_pinned(const struct load_ship *s);
 
-/*
- * Pin staging memory, near the device if it is not touched yet, until the end of @s. A device that
- * cannot is slower, and load_device.why says so.
- */
+/* Pin staging memory until the end of @s, near the device if it is untouched. A device that cannot
+ * pin it is slower: load_device.why has the reason. */
 void load_ship_pin(struct load_ship *s, void *p, uint64_t n);
 
-/* Begin an execution: after what is queued on p->stream now. */
+/* Begin an execution, after the work that is queued on p->stream now. */
 int load_ship_start(struct load_ship *s);
 /* Set a destination to zero before anything else. */
 int load_ship_clear(struct load_ship *s, void *p, uint64_t n);
 
-/*
- * Begin a batch of what lies at @src and on: chunk @chunk of the window, which is done with it
- * after the batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits when too many are in flight.
- */
+/* Begin a batch of the bytes from @src on, for chunk @chunk of the window, which is free after the
+ * batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits if too many batches are in flight. */
 int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk);
-/*
- * Of the current batch, whose bytes are on the device already by p->gds: copy these, which the host
- * has.
- */
+/* For a batch whose other bytes p->gds has put on the device: copy these bytes of the host. */
 int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n);
 /* Add the runs of @r for want @number; its first byte is at @src. */
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
 		  const uint8_t *src);
-/* Send it on its way. */
+/* Send the batch. */
 int load_ship_end(struct load_ship *s);
-/* Take note of what has arrived; wait until all has, if @all. */
+/* Note the batches that have arrived; @all: wait until all have. */
 int load_ship_reap(struct load_ship *s, bool all);
 /* After a failure: wait until no copy is under way. */
 void load_ship_drop(struct load_ship *s);
@@ -538,16 +529,14 @@ void load_ship_drop(struct load_ship *s);
  * job: strided runs in the form that the scatter kernel takes (memory/scatter.h).
  */
 
-/*
- * The runs of @r, whose first byte is at @src of the device, to @t; all but j->first. false: the
- * kernel cannot place them.
- */
+/* Make @j, except j->first, from the runs of @r, which begin at @src of the device, for @t. false:
+ * the kernel cannot place them. */
 bool load_job_make(struct load_job *j, const struct load_target *t, const struct dcp_strided *r,
 		   uint64_t src);
-/* Extend @j by one run that continues where its run ends, on both sides. false: it does not. */
+/* Extend @j by a run that continues its run on both sides. false: the run does not. */
 bool load_job_extend(struct load_job *j, const struct load_target *t,
 		     const struct dcp_strided *r, uint64_t src);
-/* Can it place whatever goes to @t? */
+/* Can the kernel place all bytes that go to @t? */
 bool load_job_can(const struct load_target *t);
 
 /*
@@ -572,20 +561,16 @@ struct load_record {
 	struct dcp_arena arena;
 };
 
-/* How long the digest is that @line begins with; 0: it is no line of a record. */
+/* The length of the digest at the beginning of @line; 0: not a line of a record. */
 size_t load_record_digest(const char *line);
-/*
- * -EINVAL: it is no record, and @err says where; -errno; -ENOMEM. Call load_record_finish() in any
- * case.
- */
+/* -EINVAL: not a record, with the line in @err; -errno; -ENOMEM. Call load_record_finish() in any
+ * case. */
 int load_record_read(const char *path, struct load_record *out, struct dcp_err *err);
 void load_record_finish(struct load_record *r);
 
-/*
- * execute: the three ways of the bytes, and what they share.
- */
+/* execute: the three ways of reading, and their common functions. */
 
-/* Reading @file gave @rc: remember what that means for another attempt (again.c). Any thread. */
+/* Note that reading @file returned @rc, for another attempt (again.c). Any thread. */
 static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
 {
 	if (rc == -ESTALE || rc == -ENOENT)
@@ -594,14 +579,15 @@ static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
 		atomic_store(&p->lost, file + 1);
 }
 
-/* The same of what a view read: it says which file in words only. */
+/* The same for a read by a view, whose error names the file only in its text. */
 static inline void load_trouble_of_view(struct dcpload_plan *p, int rc)
 {
 	if (rc != -EIO)
 		load_trouble(p, 0, rc);
 }
 
-/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
+/* Are the first, middle and last of @n bytes in the page cache? Then all of them count as
+ * cached. */
 static inline bool load_is_warm(int fd, uint64_t off, uint64_t n)
 {
 	return dcp_is_cached(fd, off) && dcp_is_cached(fd, off + n - 1) &&
@@ -612,7 +598,7 @@ static inline bool load_is_warm(int fd, uint64_t off, uint64_t n)
 struct load_filler {
 	struct dcpload_plan *p;
 	size_t first, step;
-	/* Slots are published after a failure, too: others wait for what is made from them. */
+	/* Publish slots after a failure, too: other ranks wait for messages from them. */
 	bool keeps_going;
 	bool has_thread;
 	pthread_t thread;
@@ -620,17 +606,15 @@ struct load_filler {
 	int rc;
 };
 
-/*
- * Fill the slot of chunk @c: 0, or why there is no more to fill; f->rc, and f->err where it could
- * not be read.
- */
+/* Fill the slot of chunk @c. 0, or the reason to stop; if the chunk could not be read, f->rc and
+ * f->err are set. */
 int load_fill_slot(struct load_filler *f, size_t c);
-/* The body of such a thread: @arg is a struct load_filler. */
+/* The main function of a filling thread: @arg is a struct load_filler. */
 void *load_fill_slots(void *arg);
 
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
 uint32_t load_threads(const struct dcpload_plan *p);
 
-/* Load every chunk by messages; or every want for itself. */
+/* Load every chunk by messages; or every want by itself. */
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);

@@ -2,14 +2,13 @@
 /*
  * A save into a bucket.
  *
- * Of an upload nothing is seen until it is completed, which happens when all parts of all files are
- * there (seal): first files with data, then those that the format makes alone, last the file that
- * completes the checkpoint. So a save that fails or is stopped before that leaves what was there,
- * and its own uploads are aborted. What it replaces is removed right before the first is completed:
- * a save that fails from there on leaves a checkpoint that is not complete, never one of old and
- * new files.
+ * An upload is invisible until it is completed, which happens when all parts of all files are there
+ * (seal): first files with data, then files that the format generates, last the file that completes
+ * the checkpoint. So a save that fails or is stopped before that leaves the old checkpoint, and
+ * aborts its own uploads. Replaced objects are removed right before the first completion: a later
+ * failure leaves an incomplete checkpoint, never a mixture of old and new files.
  *
- * A file is written by one process: no part of a bucket's file can be written by two.
+ * Each file is written by one process, because two processes cannot write the same part.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -159,7 +159,7 @@ static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 				    j->buf, p->n, err);
 }
 
-/* Let the kernel copy bytes of which the format needs no checksum, from file to file. 1: done. */
+/* Let the kernel copy bytes from file to file, if the format needs no checksum of them. 1: done. */
 static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 {
 	const struct save_source *from = j->team->source;

@@ -130,7 +130,7 @@ DCPSAVE_API int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 /* Not collective. Removes a checkpoint that was not completed. Accepts NULL. */
 DCPSAVE_API void dcpsave_close(struct dcpsave *s);
 
-/* A region of a tensor, and where it is in the memory of this rank. */
+/* A region of a tensor, and its place in the memory of this rank. */
 struct dcpsave_tensor {
 	uint32_t size; /* sizeof(struct dcpsave_tensor) */
 	uint32_t ndim; /* of @shape, @lo, @len and @stride */
@@ -213,7 +213,7 @@ DCPSAVE_API int dcpsave_wait(struct dcpsave *s, struct dcpload_error *err);
 /* Not collective. 1: this rank has not begun to write, or has finished; 0: it is writing. */
 DCPSAVE_API int dcpsave_poll(struct dcpsave *s);
 
-/* What happened on this rank, in bytes and nanoseconds. */
+/* The work of this rank, in bytes and nanoseconds. */
 struct dcpsave_report {
 	uint32_t size; /* sizeof(struct dcpsave_report) */
 	uint32_t ranks;

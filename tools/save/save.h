@@ -75,7 +75,7 @@ struct save_opts {
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
 };
 
-/* Where data comes from. Called by several threads at a time, each with its own @job. */
+/* The source of the data. Called by several threads at a time, each with its own @job. */
 struct save_source {
 	/*
 	 * Read bytes [off, off + n) of a part, or if @tensor >= ntensors of the set, of an extra,

@@ -66,9 +66,9 @@ struct save_pen {
 	}
 
 /*
- * Where a save writes: a directory beside OUT that is renamed at the end (save.c), or a bucket,
- * whose uploads are invisible before the end (bucket.c). All functions return 0 or a negative
- * errno.
+ * The place that a save writes to: a directory beside OUT that is renamed at the end (save.c), or a
+ * bucket, whose uploads are invisible before the end (bucket.c). All functions return 0 or a
+ * negative errno.
  */
 struct save_place {
 	int (*create)(struct save *s, struct dcp_err *err);
@@ -87,7 +87,7 @@ struct save_place {
 		     const void *p, uint64_t n);
 	/* A piece of @run was written and its sum recorded. NULL: nothing to do. */
 	int (*wrote)(struct save *s, const struct save_run *run);
-	/* Make durable what this process wrote. */
+	/* Make the data of this process durable. */
 	int (*sync)(struct save *s, struct dcp_err *err);
 	int (*seal)(struct save *s, struct dcp_err *err);
 	int (*publish)(struct save *s, struct dcp_err *err);
@@ -249,7 +249,8 @@ struct save_uploads {
 	struct dcp_remote *bucket;
 	char *key; /* key of OUT; for a directory, without the final slash */
 	/* of the plan */
-	struct dcp_buf own, bytes; /* what the format generates: struct own, and their bytes */
+	/* bytes that the format generates: struct own, and the bytes */
+	struct dcp_buf own, bytes;
 	struct save_upload *uploads;    /* by file */
 	struct save_upload_part *parts; /* of all files */
 	size_t nparts;

@@ -314,10 +314,8 @@ int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, 
 	return rc;
 }
 
-/*
- * Find where the bytes for this rank begin in the message of each rank, which is its messages one
- * after the other; *@most: the longest message.
- */
+/* Find where the bytes for this rank begin in the message of each rank, which consists of its
+ * messages to all ranks; *@most: the longest message. */
 static int find_mine(const struct dcpload_comm *comm, const uint64_t *bytes,
 		     const uint64_t *nrecv, uint64_t *at, uint64_t *most,
 		     struct dcpload_error *err)

@@ -71,10 +71,8 @@ struct load_alike {
  */
 int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
 		 struct dcpload_error *err, int timeout_ms);
-/*
- * Collective. The same as alltoallv() of @comm, done by gathering what every rank sends, 16 MiB at
- * a time: for ranks of one node, and small messages.
- */
+/* Collective. The same as alltoallv() of @comm, done by gathering the messages of every rank, 16
+ * MiB at a time: for ranks of one node, and small messages. */
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
 		     struct dcpload_error *err, int timeout_ms);
@@ -157,7 +155,7 @@ int load_job_first_host(const char *list, char *out, size_t size);
  * Each returns a communicator that its own close() frees, or a negative errno described in @err.
  */
 
-/* What each rank sends the others when a communicator is split. */
+/* The wish of a rank when a communicator is split, as sent to the other ranks. */
 struct load_wish {
 	uint32_t color, key;
 };

@@ -43,11 +43,8 @@ static const struct sign {
 	{ { "WORLD_SIZE", "MASTER_ADDR" }, "env" },
 };
 
-/*
- * Variables of each launcher: rank, ranks, what distinguishes its jobs, how many ranks or nodes
- * there are. mpirun comes before srun: it may start its daemons with srun, whose variables its
- * ranks then have too.
- */
+/* Variables of each launcher: rank, ranks, id of the job, numbers of ranks or nodes. mpirun comes
+ * before srun: it may start its daemons with srun, whose variables its ranks then have too. */
 static const struct launcher {
 	const char *name, *rank, *ranks, *or_ranks, *id[2];
 	const char *local, *nodes; /* ranks of this node; nodes of the job */

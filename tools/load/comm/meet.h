@@ -73,10 +73,8 @@ void load_address_set_port(struct load_address *a, uint16_t port);
 uint16_t load_address_port(const struct load_address *a);
 bool load_address_same_host(const struct load_address *a, const struct load_address *b);
 
-/*
- * poll() the entries of @n that have a descriptor; the other entries report nothing. @room: memory
- * for @n more entries. Returns what poll() returns, or a negative errno; after a signal 0.
- */
+/* poll() the entries of @n that have a descriptor; the other entries report nothing. @room: memory
+ * for @n more entries. Returns the result of poll(), or a negative errno; after a signal 0. */
 struct pollfd;
 int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
 /*
@@ -111,9 +109,7 @@ int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);
 int load_secret_of_user(const char *dir, char out[LOAD_SECRET_BYTES + 1],
 			struct dcpload_error *err);
 
-/*
- * What both sides of a meeting share: messages, proofs, sockets. Private to comm/.
- */
+/* The messages and proofs of both sides of a meeting, and sockets. Private to comm/. */
 
 struct hello {
 	char magic[8];

@@ -16,7 +16,7 @@
 
 #define PENDING 128    /* connections that have not proved their identity yet */
 #define CROWDED_MS 500 /* time that each of them has if all places are taken */
-#define TELL_MS 10000  /* time in which ranks that come after a failure are still told of it */
+#define TELL_MS 10000  /* time in which ranks that come after a failure still learn of it */
 #define STRANGERS_TEXT 240
 #define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* index of the first rank in the poll array */
 
@@ -164,7 +164,7 @@ static void on_hello(struct host *h, struct shake *s)
 		refuse_guest(h, s, c.refused);
 }
 
-/* The meeting has failed. Ranks that still come are told so for a while. */
+/* The meeting has failed. Inform ranks that still come, for a while. */
 static void fail_meeting(struct host *h, int code, uint32_t rank)
 {
 	h->failed.code = code;
@@ -411,7 +411,7 @@ struct place {
 	struct load_address at;
 	int64_t again; /* when it may be tried next */
 	int wait_ms;
-	const char *seen; /* what was found there, for the error message */
+	const char *seen; /* the answer from there, for the error message */
 	int error;        /* errno, when there is no @seen */
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compare what landed in memory with a record of dcpfs verify.
+ * Compare the loaded bytes with a record of dcpfs verify.
  *
  * The digest is that of a whole tensor. Where the whole tensor is in memory as it was stored, that
- * memory is digested. A part, or numbers that were converted, are compared with what a view reads,
- * and the whole tensor of that view is digested.
+ * memory is digested. A part, or converted numbers, are compared with the bytes of a view, and the
+ * whole tensor of that view is digested.
  */
 #include "tools/load/load.h"
 

@@ -22,7 +22,7 @@ enum {
 	SERVED_THREADS = 8, /* threads if they wait for servers */
 };
 
-/* What the threads share. */
+/* The state that the threads share. */
 struct shared {
 	struct dcpload_plan *p;
 	pthread_mutex_t lock;

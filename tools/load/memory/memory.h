@@ -261,7 +261,7 @@ struct load_gds_read {
 int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_read *r, size_t n,
 		  char *why, size_t size);
 
-/* One line: the mode of cuFile on this machine, and which files it refused and why. */
+/* One line: the mode of cuFile on this machine, the files that it refused, and why. */
 const char *load_gds_why(struct load_gds *g);
 
 /*

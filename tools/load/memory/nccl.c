@@ -66,7 +66,7 @@ static int open_library(struct load_nccl_calls *call, int *version, struct dcplo
 
 const char *load_nccl_library(void)
 {
-	static char text[32]; /* the same whenever it is written */
+	static char text[32]; /* every thread writes the same text */
 	struct load_nccl_calls call;
 	struct dcpload_error err;
 	int version;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernel that places bytes: runs that are too short for copies of their own, and elements that
- * are converted, reversed or go to a strided destination. scatter.ptx is made of it by
+ * are converted, reversed or go to a strided destination. scatter.ptx is made from it by
  *
  *	tests/lint/ptx.py --write
  *
@@ -28,7 +28,7 @@ DEVICE uint32_t widen(uint32_t was, uint64_t x)
 
 	switch (was) {
 	case LOAD_NUMBER_F64:
-		/* A GPU makes every NaN the same; a processor keeps its sign and the rest. */
+		/* A GPU makes all NaNs equal; a processor keeps the sign and the payload. */
 		if ((x & ~(1ull << 63)) > 0x7ffull << 52)
 			return (uint32_t)(x >> 32 & 0x80000000u) | 0x7fc00000u |
 			       (uint32_t)(x >> 29 & 0x3fffffu);
@@ -86,7 +86,7 @@ DEVICE void put(const struct load_job *j, uint8_t *dst, const uint8_t *src)
 		dst[k] = (uint8_t)(x >> 8 * k);
 }
 
-/* Where element @e of the array is. */
+/* The place of element @e of the array. */
 DEVICE uint8_t *place_of(const struct load_job *j, uint64_t e)
 {
 	int64_t at = 0;

@@ -35,7 +35,7 @@
 
 /* ---- which version ---- */
 
-/* Find what @path means: sets ck->backing and ck->mount. */
+/* Find the source that @path means: sets ck->backing and ck->mount. */
 static int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 {
 	int rc;
@@ -324,7 +324,7 @@ static int say_other(const struct dcpload *ck, uint32_t from, const char *barred
 			ck->of.wanted, ck->of.source, from);
 }
 
-/* Open what the coordinator opened. -ESTALE: its content differs here. */
+/* Open the version of the coordinator. -ESTALE: its content differs here. */
 static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
 {
 	const uint32_t from = ck->config.coordinator;

@@ -289,9 +289,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc;
 }
 
-/* Layouts that name what each rank holds region by region. */
-
-/* Layouts that name what each rank holds region by region. */
+/* Layouts that list the regions of each rank. */
 
 enum { MAX_FILE = 256 << 20 };
 

@@ -479,10 +479,8 @@ static int check_claim(const struct dcpload_plan *p, struct dcpload_error *err)
 		dcpload_version(p->ck), (unsigned long long)files, (unsigned long long)total);
 }
 
-/*
- * Collective: check that the node has memory for what its ranks together are to hold, because Linux
- * overcommits and kills processes later.
- */
+/* Collective: check that the node has memory for the destinations of all its ranks, because Linux
+ * overcommits and kills processes later. */
 static int check_room(const struct dcpload_plan *p, struct dcpload_error *err)
 {
 	const struct dcpload *ck = p->ck;

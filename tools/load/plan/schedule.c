@@ -568,10 +568,9 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 }
 
 /*
- * Finds where the bytes of the wants are stored. A view of each want does it: it finds them in the
- * stored items and checks that the files are those of the index. Bytes that a view must compute
- * (compressed items, negated elements) are not in any file as they are wanted, so the view reads
- * them itself.
+ * Finds where the bytes of the wants are stored. A view of each want finds them in the stored
+ * items, and checks that the files are those of the index. Bytes that must be computed (compressed
+ * items, negated elements) are in no file in the wanted form, so the view reads them itself.
  */
 
 struct locating {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Combines what all ranks gave into one set. Each rank computes the same set, so no rank decides
- * for the others.
- */
+/* Combines the regions and objects of all ranks into one set. Each rank computes the same set, so
+ * no rank decides for the others. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,7 +438,7 @@ static int make_tensors(struct agreed *a)
 
 /* ---- objects of the set ---- */
 
-/* Append the JSON of the objects that this rank has to send. */
+/* Append the JSON of the objects that this rank must send. */
 static int put_json(const struct agreed *a, struct dcp_buf *out)
 {
 	const struct save_given_object *mine =

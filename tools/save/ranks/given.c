@@ -47,10 +47,8 @@ static bool save_region_is_dense(const struct save_region *r)
 	return count_dims(r, &run) == 0;
 }
 
-/*
- * The address of run @q of the innermost counted dimension, how many runs follow (at most @n), and
- * the bytes between two.
- */
+/* The address of run @q of the innermost counted dimension, the number of runs that follow (at most
+ * @n), and the distance of two runs in bytes. */
 static const char *row_at(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
 			  int64_t *step)
 {

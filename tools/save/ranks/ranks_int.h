@@ -4,7 +4,7 @@
  *
  *	library   the handle; long work, during which the ranks stay in touch; completion
  *	given     the regions and objects of this rank, in host memory or on a GPU
- *	agreed    merges what all ranks gave into a set; decides which rank writes what
+ *	agreed    merges regions and objects of all ranks into a set; decides which rank writes them
  *	shares    writes this rank's share of the data; gathers data on the ranks that write it
  */
 #pragma once
@@ -91,12 +91,12 @@ struct dcpsave {
 	struct dcp_buf placed; /* struct save_placed */
 	bool *is_placed;       /* by tensor: several regions, and the format wants it whole */
 	bool any_placed;
-	bool early; /* save_shares() writes only what has no copy */
+	bool early; /* save_shares() writes only data without a copy */
 	/* by rank: the rank writes a file with all tensors; NULL: nothing is gathered */
 	const bool *gathers;
 	uint32_t *sender; /* by tensor, when gathering: the rank that has it */
 	struct save *save;
-	struct load_step step; /* what a thread of this rank does */
+	struct load_step step; /* the work of a thread of this rank */
 	save_step_fn step_fn;
 	struct dcp_err step_err;
 	bool stop; /* atomic: another rank has failed */

@@ -47,7 +47,7 @@ static int take_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 
 /* ---- regions at their places ---- */
 
-/* Where the next byte of a region goes: runs of @run bytes that are consecutive in the tensor. */
+/* The place of the next byte of a region: runs of @run bytes that are consecutive in the tensor. */
 struct places {
 	const struct dcp_write_tensor *t;
 	const struct save_given *g;
