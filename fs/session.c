@@ -70,7 +70,7 @@ static void share_heap(void)
  * left out, because the user who mounts may also read by an access control list or a group that
  * no mode shows.
  */
-static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
+static int add_fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 {
 	dcp_auto_free char *fsname = NULL, *options = NULL, *fixed = NULL;
 	int bad;
@@ -417,7 +417,7 @@ static void serve_mount(const struct dcpfs_opts *opts, int pipe_fd, struct word 
 	w->stage = DCPFS_STAGE_MOUNT;
 	ours.kernel = &kernel;
 	server.slabs = dcpfs_slabs_create(DCPFS_MAX_READ);
-	w->rc = server.slabs ? fuse_options(opts, &args) : -ENOMEM;
+	w->rc = server.slabs ? add_fuse_options(opts, &args) : -ENOMEM;
 	if (w->rc < 0)
 		goto out;
 	link.se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);

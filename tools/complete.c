@@ -526,7 +526,7 @@ void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *ta
 		  "what is in the newest checkpoint");
 }
 
-static void json_opt(struct dcp_jsonw *w, const struct opt *o)
+static void write_opt(struct dcp_jsonw *w, const struct opt *o)
 {
 	char letter[2] = { o->letter, '\0' };
 
@@ -548,15 +548,15 @@ static void json_opt(struct dcp_jsonw *w, const struct opt *o)
 	}
 }
 
-static void json_opts(struct dcp_jsonw *w, const struct opt *opts)
+static void write_opts(struct dcp_jsonw *w, const struct opt *opts)
 {
 	dcp_jsonw_array(w);
 	for (const struct opt *o = opts; o->name; o++) {
-		json_opt(w, o);
+		write_opt(w, o);
 		if (o->sub) {
 			dcp_jsonw_put_array(w, "list");
 			for (const struct opt *s = o->sub; s->name; s++) {
-				json_opt(w, s);
+				write_opt(w, s);
 				dcp_jsonw_end(w);
 			}
 			dcp_jsonw_end(w);
@@ -566,7 +566,7 @@ static void json_opts(struct dcp_jsonw *w, const struct opt *opts)
 	dcp_jsonw_end(w);
 }
 
-static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
+static void write_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 {
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "name", cmd->name);
@@ -580,7 +580,7 @@ static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 	}
 	dcp_jsonw_end(w);
 	dcp_jsonw_key(w, "options");
-	json_opts(w, cmd->opts);
+	write_opts(w, cmd->opts);
 	dcp_jsonw_put_array(w, "examples");
 	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++)
 		dcp_jsonw_str(w, cmd->examples[i]);
@@ -593,7 +593,7 @@ void help_json(struct dcp_jsonw *w, const struct cmd *const *table)
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_array(w, "verbs");
 	for (; *table; table++)
-		json_cmd(w, *table);
+		write_cmd(w, *table);
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
 }

@@ -57,7 +57,7 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 
 /* A word that is not a verb: a slip of the finger, or a SOURCE, which with @wait need not be there.
  * CMD_OK: mount it. */
-static enum cmd_exit not_a_verb(const char *word, bool alone, bool wait)
+static enum cmd_exit fail_unknown_verb(const char *word, bool alone, bool wait)
 {
 	const char *nearest = NULL;
 	bool absent = !strchr(word, '/') && access(word, F_OK) < 0;
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 		return (int)run_verb(cmd, argc - 2, argv + 2);
 	for (int i = 2; i < argc; i++)
 		wait |= strcmp(argv[i], "--wait") == 0;
-	code = not_a_verb(word, argc == 2, wait);
+	code = fail_unknown_verb(word, argc == 2, wait);
 	if (code != CMD_OK)
 		return (int)code;
 	return (int)run_verb(&cmd_mount, argc - 1, argv + 1);

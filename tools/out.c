@@ -336,7 +336,7 @@ static const char *amount_text(char buf[32], bool bytes, double v)
 	return bytes ? out_size(buf, n) : out_count(buf, n);
 }
 
-static void eta_text(char *buf, size_t size, double seconds)
+static void write_eta(char *buf, size_t size, double seconds)
 {
 	unsigned s = seconds < 359999 ? (unsigned)(seconds + 0.5) : 359999;
 
@@ -366,7 +366,7 @@ static void put_numbers(char *buf, size_t size, const struct form *f, bool bytes
 	}
 	if (f->left && rate > 0 && done < total) {
 		*left = ' ';
-		eta_text(left + 1, sizeof(left) - 1, (double)(total - done) / rate);
+		write_eta(left + 1, sizeof(left) - 1, (double)(total - done) / rate);
 	}
 	if (f->bar) {
 		memset(bar, '.', f->bar + 3);

@@ -79,7 +79,7 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 }
 
 /* What the config.json of --config says, or NULL. */
-static enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
+static enum cmd_exit read_hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
 {
 	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
 	struct dcp_err err = { 0 };
@@ -273,7 +273,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	ck->arena = &p->arena;
 	ck->source = source;
 	progress_init(&p->progress, false);
-	code = hf_config(&opts->hf, &p->config);
+	code = read_hf_config(&opts->hf, &p->config);
 	if (code == CMD_OK)
 		code = hf_rules(opts->hf.rules, &p->rules);
 	if (code != CMD_OK)

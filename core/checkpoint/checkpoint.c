@@ -207,7 +207,8 @@ static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 			incomplete && incomplete->why ? incomplete->why : "empty");
 }
 
-static int no_version(const struct dcp_checkpoint *ck, const char *name, struct dcp_err *err)
+static int fail_no_version(const struct dcp_checkpoint *ck, const char *name,
+			   struct dcp_err *err)
 {
 	struct dcp_near near = dcp_near_to(name);
 	const char *nearest = NULL;
@@ -241,7 +242,7 @@ int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_
 				"name: dcpfs ls --versions %s",
 				ck->source, name, ck->source);
 	if (rc < 0)
-		return no_version(ck, name, err);
+		return fail_no_version(ck, name, err);
 	f = &ck->scan.found[at];
 	if (!f->complete)
 		return dcp_fail(err, f->closed ? -EACCES : -EINVAL, "%s%s: %s", f->name,

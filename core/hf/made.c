@@ -442,7 +442,7 @@ static void leave_to_files(const struct dcp_assets *a, struct dcp_buf *made)
 	made->n = kept * sizeof(*m);
 }
 
-static int from_megatron(struct dcp_index *ix, struct dcp_buf *made)
+static int make_from_megatron(struct dcp_index *ix, struct dcp_buf *made)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(64 << 20);
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -457,7 +457,7 @@ static int from_megatron(struct dcp_index *ix, struct dcp_buf *made)
 	return rc == -ENOENT ? 0 : rc == 1 ? add_made(made, config_json, "args", &text) : rc;
 }
 
-static int from_job(const struct dcp_assets *a, struct dcp_buf *made)
+static int make_from_job(const struct dcp_assets *a, struct dcp_buf *made)
 {
 	dcp_auto_buf struct dcp_buf job = DCP_BUF_INIT, text = DCP_BUF_INIT;
 	int rc = 0;
@@ -474,11 +474,11 @@ int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *ma
 	int rc = make_composer(ix, made);
 
 	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json))
-		rc = from_megatron(ix, made);
+		rc = make_from_megatron(ix, made);
 	if (rc == 0)
 		leave_to_files(a, made);
 	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json) && a->job)
-		rc = from_job(a, made);
+		rc = make_from_job(a, made);
 	config = rc == 0 ? dcp_made_named(made, config_json) : NULL;
 	if (config)
 		dcp_buf_add(&a->config, config->text.p, config->text.n);

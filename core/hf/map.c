@@ -334,7 +334,7 @@ static int read_adapter(struct mapping *m, const struct dcp_hf *hf)
 /* ---- a part by its name: keys that begin with it, or have it between dots ---- */
 
 /* No key has the requested prefix: list the first components of keys in the message. */
-static int no_part(struct dcp_version *base, const char *asked, struct dcp_err *err)
+static int fail_no_part(struct dcp_version *base, const char *asked, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
@@ -384,7 +384,7 @@ int dcp_hf_part(struct dcp_version *base, const char *part, struct dcp_err *err)
 	}
 	if (rc < 0)
 		return dcp_err_say(err, rc);
-	return named ? 0 : no_part(base, part, err);
+	return named ? 0 : fail_no_part(base, part, err);
 }
 
 /* ---- tied tensors ---- */

@@ -346,12 +346,12 @@ static void *run_worker(void *ctx)
  * The child does not have the threads of the parent, so the blocks that they were getting never
  * come.
  */
-static void before_fork(void)
+static void lock_before_fork(void)
 {
 	pthread_mutex_lock(&all.lock);
 }
 
-static void after_fork(void)
+static void unlock_after_fork(void)
 {
 	pthread_mutex_unlock(&all.lock);
 }
@@ -384,7 +384,7 @@ static void end_workers(void)
 static void prepare_all(void)
 {
 	dcp_cond_init(&all.changed);
-	pthread_atfork(before_fork, after_fork, in_child);
+	pthread_atfork(lock_before_fork, unlock_after_fork, in_child);
 	atexit(end_workers);
 }
 

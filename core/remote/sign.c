@@ -16,7 +16,7 @@
 
 enum { HASH = SHA256_DIGEST_SIZE, HEX = DCP_SIGN_HASH };
 
-static void to_hex(const uint8_t *h, char out[HEX])
+static void write_hex(const uint8_t *h, char out[HEX])
 {
 	base16_encode_update(out, HASH, h);
 	out[2 * HASH] = '\0';
@@ -30,7 +30,7 @@ void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH])
 	sha256_init(&sha);
 	sha256_update(&sha, n, p);
 	sha256_digest(&sha, HASH, h);
-	to_hex(h, out);
+	write_hex(h, out);
 }
 
 /* @key, of @n bytes, becomes the HMAC of @text by it. */
@@ -74,7 +74,7 @@ int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out)
 	derive_key(key, HASH, s->service, key);
 	derive_key(key, HASH, "aws4_request", key);
 	derive_key(key, HASH, to_sign.p, key);
-	to_hex(key, hex);
+	write_hex(key, hex);
 	dcp_buf_printf(out,
 		       "AWS4-HMAC-SHA256 Credential=%s/%s/%s/%s/aws4_request, SignedHeaders=",
 		       s->key, day, s->region, s->service);

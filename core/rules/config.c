@@ -327,7 +327,7 @@ int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f)
 /* ---- queries, keys and values in one ---- */
 
 /* Compute the number of groups of heads, and of query heads in each group. */
-static int qkv_numbers(struct run *r, const struct op *op, uint64_t *groups, uint64_t *per)
+static int read_qkv_numbers(struct run *r, const struct op *op, uint64_t *groups, uint64_t *per)
 {
 	uint64_t heads;
 	int rc = dcp_rules_amount(&op->arg[0], r->config, &heads, r->err);
@@ -384,7 +384,7 @@ int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f)
 	enum qkv_order order = op->order;
 	uint64_t groups, per;
 	uint32_t dim;
-	int rc = out ? qkv_numbers(r, op, &groups, &per) : -ENOMEM;
+	int rc = out ? read_qkv_numbers(r, op, &groups, &per) : -ENOMEM;
 
 	if (order == QKV_STORED) {
 		order = QKV_GROUPS;
@@ -419,7 +419,7 @@ int dcp_rules_fuse_qkv(struct run *r, const struct op *op, struct flow *f)
 {
 	struct work *out = dcp_arena_calloc(r->arena, f->e, sizeof(*out)), part[3];
 	uint64_t groups, per;
-	int rc = out ? qkv_numbers(r, op, &groups, &per) : -ENOMEM;
+	int rc = out ? read_qkv_numbers(r, op, &groups, &per) : -ENOMEM;
 
 	for (size_t j = 0; rc == 0 && j < f->e; j++) {
 		for (uint32_t i = 0; rc == 0 && i < 3; i++) {

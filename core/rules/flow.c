@@ -257,8 +257,8 @@ static int order_lists(struct run *r, const struct op *op, struct flow *f)
 }
 
 /* Compute the sizes of the parts into @size; the arguments are sizes or ratios. */
-static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *size,
-		      uint32_t parts)
+static int read_part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *size,
+			   uint32_t parts)
 {
 	uint64_t sum = 0;
 
@@ -297,7 +297,7 @@ static int split_tensors(struct run *r, const struct op *op, struct flow *f)
 	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++, lo = 0) {
 		rc = read_dimension(r, op, 0, f->w[j].ndim, &d);
 		if (rc == 0)
-			rc = part_sizes(r, op, f->w[j].shape[d], size, (uint32_t)count);
+			rc = read_part_sizes(r, op, f->w[j].shape[d], size, (uint32_t)count);
 		for (size_t i = 0; rc == 0 && i < count; lo += size[i], i++) {
 			/* Each part makes a list of its own; the members of a list stay
 			 * consecutive. */

@@ -121,8 +121,8 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 }
 
 /* Copy the literal bytes at *@s to *@text. */
-static int literal_op(struct rules_parse *ps, const char **s, const char *end, char **text,
-		      struct pattern_op *op)
+static int take_literal(struct rules_parse *ps, const char **s, const char *end, char **text,
+			struct pattern_op *op)
 {
 	const char *p = *s;
 
@@ -165,7 +165,7 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 			op->kind = PATTERN_STAR;
 			rc = star_of(ps, rule, s++, stars++, is_source, &op->slot);
 		} else {
-			rc = literal_op(ps, &s, end, &text, op);
+			rc = take_literal(ps, &s, end, &text, op);
 		}
 		if (rc == 0 && op->kind != PATTERN_LITERAL) {
 			if (is_source && out->nop && op[-1].kind == op->kind)
@@ -521,8 +521,8 @@ static int check_args(struct rules_parse *ps, const char *at, const struct op *o
 	return ok ? 0 : bad_text(ps, at, "it is written %s", def->usage);
 }
 
-static int one_op(struct rules_parse *ps, const struct rule *rule, const char **s,
-		  struct op *op)
+static int parse_op(struct rules_parse *ps, const struct rule *rule, const char **s,
+		    struct op *op)
 {
 	const char *at = *s;
 	struct word w = name_at(s, ps->end);
@@ -622,7 +622,7 @@ int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s)
 		if (rule->nop == RULES_MAX_OPS)
 			return dcp_rules_bad(ps, s, -E2BIG, "more than %d operations",
 					     RULES_MAX_OPS);
-		rc = one_op(ps, rule, &s, &list[rule->nop]);
+		rc = parse_op(ps, rule, &s, &list[rule->nop]);
 		if (rc == 0)
 			rc = check_step(ps, rule, at, &list[rule->nop++], &k);
 	}

@@ -227,7 +227,7 @@ const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS] = {
 
 /* Parse a line if: its rule holds only for adapters with that value in their configuration, or for
  * models with two equal numbers. */
-static int if_line(struct rules_parse *ps, const char *s)
+static int parse_if(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
 		    value = next_word(&s, ps->end), first;
@@ -262,7 +262,7 @@ static int if_line(struct rules_parse *ps, const char *s)
 }
 
 /* Parse a line else: the rest of the line is the message for keys that no rule matches. */
-static int else_line(struct rules_parse *ps, const char *s)
+static int parse_else(struct rules_parse *ps, const char *s)
 {
 	const char *end = ps->end;
 
@@ -276,7 +276,7 @@ static int else_line(struct rules_parse *ps, const char *s)
 	return ps->r->other ? 0 : -ENOMEM;
 }
 
-static int one_line(struct rules_parse *ps)
+static int parse_line(struct rules_parse *ps)
 {
 	struct dcp_rules *r = ps->r;
 	const char *s = ps->line_text;
@@ -307,9 +307,9 @@ static int one_line(struct rules_parse *ps)
 				 : *w.s == 'l' ? MARK_LACKS
 					       : MARK_FEWER);
 	if (is_word(w, "if"))
-		return if_line(ps, s);
+		return parse_if(ps, s);
 	if (is_word(w, "else"))
-		return else_line(ps, s);
+		return parse_else(ps, s);
 	if (is_word(w, "tie"))
 		return tie_line(ps, s);
 	return rename_line(ps, w.s);
@@ -326,7 +326,7 @@ static int parse_lines(struct rules_parse *ps, const char *text, size_t n)
 		ps->line++;
 		ps->line_text = text;
 		ps->end = eol ? eol : end;
-		rc = one_line(ps);
+		rc = parse_line(ps);
 		text = eol ? eol + 1 : end;
 	}
 	return rc;

@@ -97,7 +97,7 @@ static int choose_files(struct files *f, uint64_t size)
 	return 0;
 }
 
-static void file_name(const struct files *f, size_t i, char name[DCP_SAFETENSORS_NAME])
+static void name_file(const struct files *f, size_t i, char name[DCP_SAFETENSORS_NAME])
 {
 	if (f->set->arrays)
 		snprintf(name, DCP_SAFETENSORS_NAME, "rank-%05zu-of-%05zu.safetensors", i,
@@ -198,14 +198,14 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 
 	dcp_safetensors_begin_index(&json, &text, f->total);
 	for (size_t i = 0; i < f->nfiles; i++) {
-		file_name(f, i, name);
+		name_file(f, i, name);
 		for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
 			dcp_jsonw_put_str(&json, f->item[k].key, name);
 	}
 	rc = dcp_safetensors_end_index(&json);
 	if (rc < 0)
 		return rc;
-	file_name(f, f->nfiles, name);
+	name_file(f, f->nfiles, name);
 	dcp_writer_file(w, name, true);
 	dcp_writer_bytes(w, text.p, text.n);
 	return 0;
@@ -220,7 +220,7 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 	if (!opts->name)
 		dcp_writer_extras(w);
 	for (size_t i = 0; rc == 0 && i < f->nfiles; i++) {
-		file_name(f, i, name);
+		name_file(f, i, name);
 		dcp_writer_file(w, opts->name ? opts->name : name,
 				(!f->set->arrays && f->nfiles == 1) ||
 					(f->set->arrays && i + 1 == f->nfiles));

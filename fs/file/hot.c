@@ -53,7 +53,7 @@ void dcpfs_hot_start(struct dcpfs_hot *h, int fuse_fd)
 	__atomic_store_n(&h->fuse_fd, fuse_fd, __ATOMIC_RELEASE);
 }
 
-static int fuse_fd(const struct dcpfs_hot *h)
+static int get_fuse_fd(const struct dcpfs_hot *h)
 {
 	return __atomic_load_n(&h->fuse_fd, __ATOMIC_ACQUIRE);
 }
@@ -92,7 +92,7 @@ static int make_copy(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f
 	if (fd < 0 || fill_copy(fs, f, read, fd, size) < 0)
 		return 0;
 	map.fd = fd;
-	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
+	return DCP_MAX(ioctl(get_fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
 }
 
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f,
@@ -100,7 +100,7 @@ int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *
 {
 	int id;
 
-	if (!h || fuse_fd(h) < 0 || size == 0 || size > h->budget / SHARE)
+	if (!h || get_fuse_fd(h) < 0 || size == 0 || size > h->budget / SHARE)
 		return 0;
 	pthread_mutex_lock(&h->lock);
 	if (!copy->backing_id && !copy->bytes && size <= h->budget - h->used) {
@@ -120,8 +120,8 @@ void dcpfs_hot_drop(struct dcpfs_hot *h, struct dcpfs_hot_copy *copy)
 
 	if (!h || !id)
 		return;
-	if (fuse_fd(h) >= 0)
-		ioctl(fuse_fd(h), DEV_IOC_BACKING_CLOSE, &id);
+	if (get_fuse_fd(h) >= 0)
+		ioctl(get_fuse_fd(h), DEV_IOC_BACKING_CLOSE, &id);
 	pthread_mutex_lock(&h->lock);
 	h->used -= copy->bytes;
 	pthread_mutex_unlock(&h->lock);

@@ -559,7 +559,7 @@ static bool publish_versions(struct dcpfs *fs, struct dcp_scan *scan,
 
 static const char source[] = ""; /* in errors.json */
 
-static int not_looked(struct dcpfs *fs, int rc, const struct dcp_err *err)
+static int fail_scan(struct dcpfs *fs, int rc, const struct dcp_err *err)
 {
 	if (fs->scanned && !dcpfs_errors_find(fs->errors, source, NULL, NULL))
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
@@ -600,7 +600,7 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 			0
 		}; /* the source was removed, or does not exist yet */
 	else if (rc < 0)
-		return not_looked(fs, rc, err);
+		return fail_scan(fs, rc, err);
 	dcpfs_errors_forget(fs->errors, source, NULL);
 	list = merge_versions(fs, &scan, other_rights, &n);
 	if (!list) {

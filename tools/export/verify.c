@@ -179,7 +179,8 @@ static int open_object(struct verifying *w, const struct dcp_object *o, unsigned
 					   ctx);
 }
 
-static int of_leaf(const struct dcp_leaf *leaf, struct dcp_buf *text, struct dcp_object *out)
+static int describe_leaf(const struct dcp_leaf *leaf, struct dcp_buf *text,
+			 struct dcp_object *out)
 {
 	uint64_t left = UINT64_MAX;
 
@@ -193,7 +194,7 @@ static int compare_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_object o;
-	int rc = is_mark(leaf->value) ? 0 : of_leaf(leaf, &text, &o);
+	int rc = is_mark(leaf->value) ? 0 : describe_leaf(leaf, &text, &o);
 
 	if (rc == 0 && !is_mark(leaf->value))
 		rc = compare_as_is(ctx, &o);
@@ -214,7 +215,7 @@ static int compare_member(void *ctx, const struct dcp_leaf *leaf)
 
 	if (strcmp(leaf->key, in->want->key) != 0)
 		return 0;
-	rc = of_leaf(leaf, &text, &o);
+	rc = describe_leaf(leaf, &text, &o);
 	if (rc == 0)
 		rc = compare_values(in->w, in->want, &o);
 	return rc == 0 ? 1 : rc;

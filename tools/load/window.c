@@ -147,7 +147,7 @@ static int make_shared(struct load_window *w, struct load_device *d, struct noti
 }
 
 /* The device number of the file system of memory files, which has no files with other names. */
-static int memory_device(dev_t *out)
+static int find_memory_device(dev_t *out)
 {
 	dcp_auto_fd int fd = memfd_create(WINDOW_NAME, MFD_CLOEXEC);
 	struct stat st;
@@ -166,7 +166,7 @@ static bool is_window(int at, const char *path, const struct notice *notice, uin
 	struct stat st;
 	dev_t memory = 0;
 
-	return fstat(at, &st) == 0 && memory_device(&memory) == 0 && S_ISREG(st.st_mode) &&
+	return fstat(at, &st) == 0 && find_memory_device(&memory) == 0 && S_ISREG(st.st_mode) &&
 	       st.st_dev == memory && st.st_dev == notice->dev && st.st_ino == notice->ino &&
 	       st.st_uid == geteuid() && (uint64_t)st.st_size == bytes &&
 	       readlink(path, name, sizeof(name)) == sizeof(expected) - 1 &&

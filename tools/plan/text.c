@@ -300,7 +300,7 @@ static int add_stretch(void *ctx, uint32_t rank, uint32_t file, uint64_t off, ui
 	return 0;
 }
 
-static void rank_reads(const struct plan *p, uint32_t rank, struct out *o)
+static void print_rank_reads(const struct plan *p, uint32_t rank, struct out *o)
 {
 	static const struct out_col cols[] = { { "READS", .flex = true },
 					       { "FROM", .right = true },
@@ -319,8 +319,8 @@ static void rank_reads(const struct plan *p, uint32_t rank, struct out *o)
 	out_table_finish(&f.t);
 }
 
-static void rank_peers(uint32_t rank, const uint64_t *to, const uint64_t *from, uint32_t n,
-		       struct out *o)
+static void print_rank_peers(uint32_t rank, const uint64_t *to, const uint64_t *from,
+			     uint32_t n, struct out *o)
 {
 	static const struct out_col cols[] = { { "RANK", .right = true },
 					       { "SENDS TO IT", .right = true },
@@ -378,9 +378,9 @@ enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 		dcp_buf_printf(&o->buf, "%s\n",
 			       out_size_exact(size, plan_number(f, (enum plan_number)n)));
 	}
-	rank_reads(p, rank, o);
+	print_rank_reads(p, rank, o);
 	if (f->sends || f->receives)
-		rank_peers(rank, to, from, p->ranks, o);
+		print_rank_peers(rank, to, from, p->ranks, o);
 	return out_flush(o);
 }
 

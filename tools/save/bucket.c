@@ -221,7 +221,7 @@ static int create_uploads(struct save *s, struct dcp_err *err)
 
 /* ---- its functions ---- */
 
-static int no_file(struct save *s)
+static int fail_no_file(struct save *s)
 {
 	return 0;
 }
@@ -315,9 +315,9 @@ static void destroy_uploads(struct save *s)
 
 const struct save_place save_bucket = {
 	.create = create_uploads,
-	.begin_file = no_file,
+	.begin_file = fail_no_file,
 	.own = save_upload_own,
-	.end_file = no_file,
+	.end_file = fail_no_file,
 	.planned = plan_uploads,
 	.write = save_upload_bytes,
 	.wrote = save_upload_wrote,

@@ -207,7 +207,7 @@ static void recover_killed(const struct save *s)
 	}
 }
 
-static int not_ours(const struct save *s, struct dcp_err *err)
+static int fail_not_ours(const struct save *s, struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOTEMPTY, "%s/%s is there and was not left by dcpfs; remove it",
 			s->parent, s->part);
@@ -235,12 +235,12 @@ static int make_part(struct save *s, struct dcp_err *err)
 	int rc;
 
 	if (faccessat(s->parent_fd, s->journal, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && has_part(s))
-		return not_ours(s, err);
+		return fail_not_ours(s, err);
 	rc = save_journal_open(s, err);
 	if (rc < 0)
 		return rc;
 	if (fstat(s->journal_fd, &st) < 0 || st.st_uid != geteuid())
-		return not_ours(s, err);
+		return fail_not_ours(s, err);
 	s->made = true;
 	rc = save_narrow(s, s->journal_fd);
 	if (rc == 0 && st.st_size < SAVE_MARK)
@@ -264,7 +264,7 @@ static int make_part(struct save *s, struct dcp_err *err)
 		s->made = false;
 		if (s->fresh)
 			unlinkat(s->parent_fd, s->journal, 0);
-		return not_ours(s, err);
+		return fail_not_ours(s, err);
 	}
 	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
 }

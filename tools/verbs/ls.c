@@ -58,7 +58,7 @@ static const char *reason_of(const struct dcp_err *err, const struct dcp_found *
 		       : err->msg;
 }
 
-static void version_json(struct dcp_jsonw *w, const struct opened *t)
+static void put_version_json(struct dcp_jsonw *w, const struct opened *t)
 {
 	char when[32];
 
@@ -129,7 +129,7 @@ static void put_version(struct out *o, const struct opened *t)
 }
 
 /* What a version consists of beside what dcpfs reads, in a line of its own. */
-static void left_out_note(struct dcp_buf *notes, const struct out *o, const char *version,
+static void note_left_out(struct dcp_buf *notes, const struct out *o, const char *version,
 			  const char *names)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
@@ -144,7 +144,7 @@ static void left_out_note(struct dcp_buf *notes, const struct out *o, const char
 }
 
 /* What is wrong with a version stands below the table: reasons need their room. */
-static void version_note(struct dcp_buf *notes, const struct out *o, const char *source,
+static void note_version(struct dcp_buf *notes, const struct out *o, const char *source,
 			 const struct opened *t)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
@@ -234,11 +234,11 @@ static int put_versions(struct pick *p, struct out *o, struct dcp_buf *notes)
 		struct opened *t = &all[i];
 
 		if (o->form == OUT_JSON)
-			version_json(&o->json, t);
+			put_version_json(&o->json, t);
 		else
 			put_version(o, t);
-		version_note(notes, o, p->ck.source, t);
-		left_out_note(notes, o, t->f->name, t->left_out);
+		note_version(notes, o, p->ck.source, t);
+		note_left_out(notes, o, t->f->name, t->left_out);
 		free(t->error);
 		free(t->left_out);
 	}
@@ -369,7 +369,7 @@ static void put_key(struct keys *k, const struct dcp_row *row, const struct dcp_
 }
 
 /* Below the table, as reasons need their room. */
-static void key_note(struct keys *k, const char *key, const char *error)
+static void note_key(struct keys *k, const char *key, const char *error)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
 
@@ -380,7 +380,7 @@ static void key_note(struct keys *k, const char *key, const char *error)
 	dcp_buf_str(&k->notes, "\n");
 }
 
-static int one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+static int put_one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct keys *k = ctx;
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
@@ -405,25 +405,25 @@ static int one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 		count_key(k, row, is);
 		put_key(k, row, is, &ob);
 		if (error && k->ls->lengthy && k->ls->form == OUT_TEXT)
-			key_note(k, row->key, error);
+			note_key(k, row->key, error);
 	}
 	return rc;
 }
 
-static int each_key(struct keys *k)
+static int put_each_key(struct keys *k)
 {
 	bool json = k->ls->form == OUT_JSON;
 	int rc;
 
 	out_list(k->o, "tensors", key_fields);
-	rc = json ? dcp_each_row(k->ix, DCP_ROW_TENSOR, one_key, k)
-		  : dcp_all_rows(k->ix, one_key, k);
+	rc = json ? dcp_each_row(k->ix, DCP_ROW_TENSOR, put_one_key, k)
+		  : dcp_all_rows(k->ix, put_one_key, k);
 	out_list_end(k->o, true);
 	if (!json)
 		return rc;
 	out_list(k->o, "objects", key_fields);
 	if (rc == 0)
-		rc = dcp_each_row(k->ix, DCP_ROW_OBJECT, one_key, k);
+		rc = dcp_each_row(k->ix, DCP_ROW_OBJECT, put_one_key, k);
 	out_list_end(k->o, true);
 	return rc;
 }
@@ -462,7 +462,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		if (p->ck.base)
 			hf_put_model_json(p->ck.v, &o->json);
 	}
-	rc = each_key(&k);
+	rc = put_each_key(&k);
 	if (json) {
 		dcp_jsonw_put_u64(&o->json, "elements", k.elements);
 		dcp_jsonw_put_u64(&o->json, "nbytes", k.bytes);
@@ -471,7 +471,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		put_total(&k);
 		if (p->ck.base)
 			hf_put_model(p->ck.v, &o->buf);
-		left_out_note(&k.notes, o, p->ck.name, dcp_index_meta(k.ix, "left_out"));
+		note_left_out(&k.notes, o, p->ck.name, dcp_index_meta(k.ix, "left_out"));
 	}
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);

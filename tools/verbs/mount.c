@@ -232,7 +232,7 @@ struct paths {
 	bool made; /* mnt */
 };
 
-static void paths_finish(struct paths *p)
+static void finish_paths(struct paths *p)
 {
 	free(p->source);
 	free(p->mnt);
@@ -551,7 +551,7 @@ static enum cmd_exit run_mount(const void *opts_in, const struct opt_args *args)
 	if (p.made && p.mnt && (code != CMD_OK || m.o.foreground))
 		rmdir(p.mnt);
 	cmd_say_to(NULL);
-	paths_finish(&p);
+	finish_paths(&p);
 	return code;
 }
 

@@ -29,7 +29,7 @@ static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *na
 }
 
 /* Emit a tensor as module / name: a state dict is flat, even if its names contain dots. */
-static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
+static int put_in_front(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_ds_front *f = ctx;
 	struct dcp_ds *ds = f->ds;
@@ -59,7 +59,7 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 
 struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
 {
-	return (struct dcp_sink){ .tensor = front_tensor, .ctx = f, .next = f->ds->in->sink };
+	return (struct dcp_sink){ .tensor = put_in_front, .ctx = f, .next = f->ds->in->sink };
 }
 
 /* The state dict in a file: its root, or in a model file the entry "module". */

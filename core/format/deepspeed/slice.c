@@ -270,9 +270,10 @@ static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, ui
 	return dcp_buf_add(out, &run, sizeof(run));
 }
 
-static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-		      const struct dcp_ds_group *g, const struct dcp_ds_param *p,
-		      uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+static int add_whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+			  const struct dcp_ds_group *g, const struct dcp_ds_param *p,
+			  uint32_t state, struct dcp_buf *out, uint8_t *dtype,
+			  struct dcp_err *why)
 {
 	uint64_t done = 0;
 	int rc = 0;
@@ -298,9 +299,10 @@ static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	return rc;
 }
 
-static int sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       const struct dcp_ds_group *g, const struct dcp_ds_param *p,
-		       uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+static int add_sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+			   const struct dcp_ds_group *g, const struct dcp_ds_param *p,
+			   uint32_t state, struct dcp_buf *out, uint8_t *dtype,
+			   struct dcp_err *why)
 {
 	uint64_t each = dcp_div_up(p->numel, g->count), done = 0;
 	int rc = 0;
@@ -343,8 +345,8 @@ int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct 
 		return 0;
 	if (p->why || g->why)
 		return dcp_fail(why, -EBADMSG, "%s", p->why ? p->why : g->why);
-	rc = part->stage == 3 ? sliced_runs(ds, part, g, p, state, out, dtype, why)
-			      : whole_runs(ds, part, g, p, state, out, dtype, why);
+	rc = part->stage == 3 ? add_sliced_runs(ds, part, g, p, state, out, dtype, why)
+			      : add_whole_runs(ds, part, g, p, state, out, dtype, why);
 	return rc < 0 ? rc : 1;
 }
 

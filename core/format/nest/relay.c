@@ -374,7 +374,7 @@ static int load_groups(const struct dcp_load *in, const struct dcp_format *forma
 
 /* ---- directories ---- */
 
-static int no_checkpoint(const struct dcp_dir *dir, const char *why, struct dcp_err *err)
+static int fail_no_checkpoint(const struct dcp_dir *dir, const char *why, struct dcp_err *err)
 {
 	if (why && *why)
 		return dcp_fail(err, -EINVAL, "%.200s: %.200s", dir->path, why);
@@ -419,7 +419,7 @@ static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err)
 		return load_groups(in, format, err);
 	if (!format && deep < MAX_DEEP && in->dir->n == 1 && in->dir->entries[0].is_dir)
 		return load_below(in, in->dir->entries[0].name, NULL, deep + 1, err);
-	return no_checkpoint(in->dir, why, err);
+	return fail_no_checkpoint(in->dir, why, err);
 }
 
 int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err)

@@ -80,7 +80,8 @@ const char *dcp_tfield_type(struct dcp_pv v, char *buf, size_t n)
 	return buf;
 }
 
-static int wrong_type(struct dcp_err *err, const char *what, struct dcp_pv v, const char *want)
+static int fail_wrong_type(struct dcp_err *err, const char *what, struct dcp_pv v,
+			   const char *want)
 {
 	char type[128];
 
@@ -102,7 +103,7 @@ int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDI
 			v = v.node->obj->args; /* torch.Size(): no dimensions */
 	}
 	if (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST)
-		return wrong_type(err, what, v, "torch.Size");
+		return fail_wrong_type(err, what, v, "torch.Size");
 	item = dcp_pv_items(v, &n);
 	if (n > DCP_MAX_NDIM)
 		return dcp_fail(err, -EBADMSG, "%s has %zu dimensions, at most %d are possible",
@@ -113,7 +114,7 @@ int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDI
 					"%s[%zu] is %" PRId64 ", a negative number", what, k,
 					item[k].i);
 		if (!dcp_pv_u64(item[k], &dims[k]))
-			return wrong_type(err, what, item[k], "integers of 64 bits");
+			return fail_wrong_type(err, what, item[k], "integers of 64 bits");
 	}
 	*ndim = (uint32_t)n;
 	return 0;
@@ -125,7 +126,7 @@ int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 	size_t n;
 
 	if (dcp_tfield_class(v) != DCP_TFIELD_PROPERTIES)
-		return wrong_type(err, "properties", v, "TensorProperties");
+		return fail_wrong_type(err, "properties", v, "TensorProperties");
 	dtype = dcp_pv_get(v, "dtype");
 	item = dcp_pv_items(v.node->obj->state, &n);
 	if (v.node->obj->state.type == DCP_PV_TUPLE && n > 0)
@@ -133,7 +134,7 @@ int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 	if (!dtype)
 		return dcp_fail(err, -EBADMSG, "TensorProperties without dtype");
 	if (dtype->type != DCP_PV_GLOBAL || strcmp(dtype->node->module, "torch") != 0)
-		return wrong_type(err, "dtype", *dtype, "one of torch's");
+		return fail_wrong_type(err, "dtype", *dtype, "one of torch's");
 	*name = dtype->node->name;
 	return 0;
 }
@@ -150,13 +151,13 @@ static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_
 	if (v.type == DCP_PV_NONE)
 		return 0;
 	if (v.type != DCP_PV_LIST && v.type != DCP_PV_TUPLE)
-		return wrong_type(err, "transform_descriptors", v, "a list");
+		return fail_wrong_type(err, "transform_descriptors", v, "a list");
 	item = dcp_pv_items(v, &n);
 	if (n == 0)
 		return 0;
 	name = dcp_pv_str(item[0]);
 	if (!name)
-		return wrong_type(err, "transform descriptor", item[0], "str");
+		return fail_wrong_type(err, "transform descriptor", item[0], "str");
 	if (n > 1)
 		return dcp_fail(err, -ENOTSUP,
 				"%zu stream transforms on one item (%s, ...), expected one", n,
@@ -204,7 +205,7 @@ static int read_number(struct dcp_pv info, const char *field, uint64_t *out,
 		return dcp_fail(err, -EBADMSG, "%s is %" PRId64 ", a negative number", field,
 				v->i);
 	if (!dcp_pv_u64(*v, out))
-		return wrong_type(err, field, *v, "an integer of 64 bits");
+		return fail_wrong_type(err, field, *v, "an integer of 64 bits");
 	return 0;
 }
 
@@ -215,7 +216,7 @@ int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err
 	int rc;
 
 	if (dcp_tfield_class(v) != DCP_TFIELD_INFO)
-		return wrong_type(err, "storage info", v, "_StorageInfo");
+		return fail_wrong_type(err, "storage info", v, "_StorageInfo");
 	path = dcp_pv_get(v, "relative_path");
 	if (!path || path->type != DCP_PV_STR)
 		return dcp_fail(err, -EBADMSG, "_StorageInfo without relative_path");

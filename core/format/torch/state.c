@@ -190,7 +190,7 @@ struct emitter {
 	uint64_t left;           /* bytes of JSON that may still be emitted */
 };
 
-static void emitter_finish(struct emitter *w)
+static void finish_emitter(struct emitter *w)
 {
 	dcp_places_finish(&w->places);
 	dcp_buf_finish(&w->scratch);
@@ -389,7 +389,7 @@ int dcp_tstate_emit(const struct dcp_tstate *s)
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
 	rc = walk_state(&w);
 
-	emitter_finish(&w);
+	finish_emitter(&w);
 	return rc;
 }
 
@@ -413,7 +413,7 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 		if (rc == 0)
 			rc = emit_object(&w, &root, s->prefix, s->nprefix);
 	}
-	emitter_finish(&w);
+	finish_emitter(&w);
 	return rc;
 }
 

@@ -175,8 +175,8 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 	return rc < 0 ? dcp_fail(err, rc, "its place in the file does not fit in 64 bits") : 0;
 }
 
-static int wrong_part(const struct dcp_piece *have, const struct dcp_piece *want, uint32_t ndim,
-		      struct dcp_err *err)
+static int fail_wrong_part(const struct dcp_piece *have, const struct dcp_piece *want,
+			   uint32_t ndim, struct dcp_err *err)
 {
 	char found[180] = "nothing", expected[180];
 
@@ -207,7 +207,7 @@ int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
 			continue;
 		if (!have || !same_shape(have->lo, g->ndim, want.lo, g->ndim) ||
 		    !same_shape(have->len, g->ndim, want.len, g->ndim))
-			return wrong_part(have, &want, g->ndim, err);
+			return fail_wrong_part(have, &want, g->ndim, err);
 		n++;
 	}
 	if (rc == 0 && n != part->npieces)

@@ -369,7 +369,7 @@ static struct part *parts_of(const struct dcp_buf *b, size_t *n)
 	return (struct part *)(void *)b->p;
 }
 
-static int too_many(struct cover *c)
+static int fail_too_many(struct cover *c)
 {
 	return dcp_fail(c->err, -E2BIG, "its %zu pieces overlap in too many ways",
 			c->t->npieces);
@@ -378,7 +378,7 @@ static int too_many(struct cover *c)
 static int add_part(struct cover *c, struct dcp_buf *to, const struct part *p)
 {
 	if (to->n / sizeof(*p) >= MAX_BOXES)
-		return too_many(c);
+		return fail_too_many(c);
 	return dcp_buf_add(to, p, sizeof(*p));
 }
 
@@ -556,7 +556,7 @@ static int keep_part(struct cover *c, const struct part *p)
 			const struct part *have = parts_of(&c->kept, &nkept) + k;
 
 			if (++c->steps > MAX_STEPS)
-				return too_many(c);
+				return fail_too_many(c);
 			if (!meets_part(&w, have, c->t->ndim)) {
 				i++;
 				continue;
@@ -578,12 +578,13 @@ static int keep_part(struct cover *c, const struct part *p)
 	}
 	if (rc == 0) {
 		dcp_buf_add(&c->kept, c->work.p, c->work.n);
-		rc = c->kept.n / sizeof(*p) > MAX_BOXES ? too_many(c) : dcp_buf_error(&c->kept);
+		rc = c->kept.n / sizeof(*p) > MAX_BOXES ? fail_too_many(c)
+							: dcp_buf_error(&c->kept);
 	}
 	return rc;
 }
 
-static void to_piece(const struct cover *c, const struct part *p, struct dcp_piece *out)
+static void make_piece(const struct cover *c, const struct part *p, struct dcp_piece *out)
 {
 	const struct dcp_piece *from = &c->t->pieces[p->from];
 	uint64_t last = 0;
@@ -611,7 +612,7 @@ static int hand_over(struct cover *c, struct dcp_piece **out, size_t *nout)
 	if (!*out)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		to_piece(c, &p[i], &(*out)[n - 1 - i]);
+		make_piece(c, &p[i], &(*out)[n - 1 - i]);
 	*nout = n;
 	return 0;
 }
@@ -622,7 +623,7 @@ int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_pi
 	struct cover c = { .t = t, .arena = arena, .err = err };
 	struct part *p;
 	size_t n;
-	int rc = t->npieces > MAX_BOXES ? too_many(&c) : 0;
+	int rc = t->npieces > MAX_BOXES ? fail_too_many(&c) : 0;
 
 	for (size_t i = 0; i < t->npieces && rc == 0; i++)
 		rc = add_piece(&c, (uint32_t)i);

@@ -156,7 +156,7 @@ struct table {
 	uint64_t each, *row;
 };
 
-static int table_init(struct table *t, const struct dcp_job *job, uint64_t *v, uint32_t n)
+static int init_table(struct table *t, const struct dcp_job *job, uint64_t *v, uint32_t n)
 {
 	*t = (struct table){ .v = v, .n = n, .ranks = job->ranks };
 	t->sum = calloc(n, sizeof(*t->sum));
@@ -164,13 +164,13 @@ static int table_init(struct table *t, const struct dcp_job *job, uint64_t *v, u
 	return t->sum && t->has ? 0 : -ENOMEM;
 }
 
-static void table_finish(struct table *t)
+static void finish_table(struct table *t)
 {
 	free(t->sum);
 	free(t->has);
 }
 
-static void table_flush(struct table *t)
+static void flush_table(struct table *t)
 {
 	for (uint32_t i = 0; i < t->n; i++) {
 		uint64_t *row = &t->v[(size_t)i * t->ranks];
@@ -199,12 +199,12 @@ static void add_box(void *ctx, const struct cells *x, const struct dcp_spread_bo
 }
 
 /* Add to row @i the bytes of [lo, hi) of the item that each rank needs. */
-static void table_add(struct table *t, uint32_t i, const struct cells *x, const struct strip *s,
-		      uint64_t lo, uint64_t hi)
+static void add_to_table(struct table *t, uint32_t i, const struct cells *x,
+			 const struct strip *s, uint64_t lo, uint64_t hi)
 {
 	if (x->same) {
 		if (memcmp(t->has, x->team->rank, t->ranks) != 0) {
-			table_flush(t);
+			flush_table(t);
 			memcpy(t->has, x->team->rank, t->ranks);
 		}
 		t->sum[i] += hi - lo;
@@ -256,7 +256,7 @@ static uint64_t needs_of_all(const struct cells *x, const struct strip *s, uint6
 /* Subtract the bytes that owners keep, because they are in no message. */
 static void leave_round(struct dealing *d)
 {
-	table_flush(&d->needs);
+	flush_table(&d->needs);
 	for (uint32_t r = 0; r < d->job->ranks; r++) {
 		uint64_t kept = d->kept[r], out = d->out[r] - kept;
 
@@ -277,7 +277,7 @@ static void deal_strip(void *ctx, const struct cells *x, const struct strip *s)
 		leave_round(d);
 	d->round = s->round;
 	memcpy(d->before, d->in + s->first, s->n * sizeof(*d->in));
-	table_add(&d->needs, 0, x, s, s->lo, s->hi);
+	add_to_table(&d->needs, 0, x, s, s->lo, s->hi);
 	for (uint32_t i = 0; i < s->n; i++, lo = hi) {
 		uint32_t owner = s->first + i;
 
@@ -320,7 +320,7 @@ static void keep_strip(void *ctx, const struct cells *x, const struct strip *s)
 	uint32_t last = DCP_MIN(d->job->ranks, (s->first + s->n + size - 1) / size * size);
 
 	memcpy(d->before, d->in + begin, (last - begin) * sizeof(*d->in));
-	table_add(&d->needs, 0, x, s, s->lo, s->hi);
+	add_to_table(&d->needs, 0, x, s, s->lo, s->hi);
 	for (uint32_t i = 0; i < s->n; i = next) {
 		uint32_t first = (s->first + i) / size * size;
 		uint32_t end = DCP_MIN(d->job->ranks, first + size);
@@ -338,7 +338,7 @@ static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 {
 	struct dealing d = { .job = job, .in = calloc(6 * (size_t)job->ranks, sizeof(*d.in)) };
 	struct cells x = { .job = job, .fn = keep_strip, .ctx = &d };
-	int rc = d.in ? table_init(&d.needs, job, d.in, 1) : -ENOMEM;
+	int rc = d.in ? init_table(&d.needs, job, d.in, 1) : -ENOMEM;
 	uint64_t next, most = 0;
 
 	d.out = d.in + job->ranks;
@@ -364,7 +364,7 @@ static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 		job->group[g].receives -= job->group[g].keeps;
 		job->group[g].sends -= job->group[g].keeps;
 	}
-	table_finish(&d.needs);
+	finish_table(&d.needs);
 	free(d.in);
 	return rc;
 }
@@ -383,8 +383,8 @@ static void row_strip(void *ctx, const struct cells *x, const struct strip *s)
 
 	for (uint32_t i = rows->first > s->first ? rows->first - s->first : 0;
 	     i < s->n && s->first + i < end; i++)
-		table_add(&rows->t, s->first + i - rows->first, x, s, find_edge(x, s, i),
-			  find_edge(x, s, i + 1));
+		add_to_table(&rows->t, s->first + i - rows->first, x, s, find_edge(x, s, i),
+			     find_edge(x, s, i + 1));
 }
 
 static int closed_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *v,
@@ -392,13 +392,13 @@ static int closed_sends(const struct dcp_job *job, uint32_t first, uint32_t n, u
 {
 	struct rows rows = { .first = first };
 	struct cells x = { .job = job, .fn = row_strip, .ctx = &rows };
-	int rc = table_init(&rows.t, job, v, n);
+	int rc = init_table(&rows.t, job, v, n);
 
 	if (rc == 0)
 		rc = each_strip(&x, err);
 	if (rc == 0)
-		table_flush(&rows.t);
-	table_finish(&rows.t);
+		flush_table(&rows.t);
+	finish_table(&rows.t);
 	return rc;
 }
 

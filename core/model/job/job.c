@@ -368,7 +368,7 @@ static uint32_t *slot_of(const struct dcp_job *job, const uint64_t *numbers, siz
 }
 
 /* Keep the table of kinds half empty. */
-static int more_slots(struct dcp_job *job)
+static int grow_slots(struct dcp_job *job)
 {
 	struct job_vec old = job->slot;
 	size_t n = old.n ? old.n * 2 : FIRST_SLOTS;
@@ -422,8 +422,8 @@ static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, ui
  * Leave out pieces without elements, and keep one piece of each set of copies: the first that can
  * be cut, if there is one. Copies that are stored in another manner are not read.
  */
-static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
-			    uint32_t *order)
+static void keep_distinct(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
+			  uint32_t *order)
 {
 	size_t n = 0, kept = 0;
 
@@ -485,7 +485,7 @@ static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp
 			is_opaque(job, t, &t->pieces[i]) ? DCP_ENC_TORCH : DCP_ENC_PLAIN;
 	}
 	k->t.pieces = pieces;
-	distinct_pieces(k, pieces, emitted, order);
+	keep_distinct(k, pieces, emitted, order);
 	for (uint32_t i = 0; i < k->t.npieces; i++) {
 		pieces[i].file = i;
 		k->opaque |= dcp_job_is_opaque(&pieces[i]);
@@ -582,7 +582,7 @@ static int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_
 	}
 	rc = sign_tensor(job, t, &to, &from);
 	if (rc == 0)
-		rc = more_slots(job);
+		rc = grow_slots(job);
 	if (rc == -E2BIG)
 		return dcp_fail(err, rc, "%.160s: %zu pieces", t->key, t->npieces);
 	if (rc < 0)

@@ -273,8 +273,8 @@ static int make_axes(struct job *job, const uint64_t *shape)
 	return 0;
 }
 
-static int no_rule(const struct dcp_layout *l, const char *key, uint32_t rank,
-		   struct dcp_err *err)
+static int fail_no_rule(const struct dcp_layout *l, const char *key, uint32_t rank,
+			struct dcp_err *err)
 {
 	const struct glob *near = NULL;
 	uint32_t r = err ? dcp_layout_glob_nearest(l, key, &near) : UINT32_MAX;
@@ -308,7 +308,7 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 				"%.80s: there is no rank %" PRIu32 ", only 0 to %" PRIu32,
 				l->name, rank, l->nranks - 1);
 	if (rule->number >= l->nrule)
-		return no_rule(l, rule->key, rank, err);
+		return fail_no_rule(l, rule->key, rank, err);
 	job.rule = &l->rule[rule->number];
 	if (ndim > DCP_MAX_NDIM)
 		return refuse_cut(&job, NULL, -E2BIG, "%" PRIu32 " dimensions; the limit is %d",

@@ -445,7 +445,7 @@ int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts,
 	return 0;
 }
 
-static int slices_alloc(struct slices *out, uint64_t n, struct dcp_arena *arena, char *why,
+static int alloc_slices(struct slices *out, uint64_t n, struct dcp_arena *arena, char *why,
 			size_t why_size)
 {
 	if (n > DCP_LAYOUT_MAX_SPANS) {
@@ -457,7 +457,7 @@ static int slices_alloc(struct slices *out, uint64_t n, struct dcp_arena *arena,
 	return out->v ? 0 : -ENOMEM;
 }
 
-static void slices_add(struct slices *s, uint64_t lo, uint64_t n)
+static void add_slice(struct slices *s, uint64_t lo, uint64_t n)
 {
 	if (n == 0)
 		return;
@@ -477,7 +477,7 @@ static int cut_grouped(const struct place *p, uint32_t parts, uint32_t index, ui
 			 (uintmax_t)p->sum, (uintmax_t)n);
 		return -EINVAL;
 	}
-	rc = slices_alloc(out, p->nnumber, arena, why, why_size);
+	rc = alloc_slices(out, p->nnumber, arena, why, why_size);
 	for (size_t i = 0; rc == 0 && i < p->nnumber; i++) {
 		struct slice part;
 
@@ -485,7 +485,7 @@ static int cut_grouped(const struct place *p, uint32_t parts, uint32_t index, ui
 				     why, why_size);
 		if (rc < 0)
 			break;
-		slices_add(out, base + part.lo, part.n);
+		add_slice(out, base + part.lo, part.n);
 		base += p->number[i] * scale;
 	}
 	return rc;
@@ -496,13 +496,13 @@ static int cut_strided(const struct place *p, uint32_t parts, uint32_t index, ui
 		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
 	uint64_t c = dcp_div_up(n, p->arg), pieces = c ? dcp_div_up(n, c) : 0;
-	int rc = slices_alloc(out, pieces, arena, why, why_size);
+	int rc = alloc_slices(out, pieces, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < pieces; j++) {
 		struct slice piece = cut_chunk(n, p->arg, j);
 		struct slice part = cut_chunk(piece.n, parts, index);
 
-		slices_add(out, piece.lo + part.lo, part.n);
+		add_slice(out, piece.lo + part.lo, part.n);
 	}
 	return rc;
 }
@@ -513,12 +513,12 @@ static int cut_interleaved(const struct place *p, uint32_t parts, uint32_t index
 {
 	uint64_t blocks = dcp_div_up(n, p->arg);
 	uint64_t mine = blocks > index ? dcp_div_up(blocks - index, parts) : 0;
-	int rc = slices_alloc(out, mine, arena, why, why_size);
+	int rc = alloc_slices(out, mine, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < mine; j++) {
 		uint64_t lo = (j * parts + index) * p->arg;
 
-		slices_add(out, lo, DCP_MIN(p->arg, n - lo));
+		add_slice(out, lo, DCP_MIN(p->arg, n - lo));
 	}
 	return rc;
 }

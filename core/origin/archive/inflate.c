@@ -324,7 +324,7 @@ static int check_end(struct archive *a, const struct feed *f, struct dcp_err *er
 			   (long long)taken, (unsigned long long)f->src->size);
 }
 
-static int no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *err)
+static int fail_no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *err)
 {
 	const char *said = lib.archive_error_string(a);
 
@@ -365,7 +365,7 @@ static int inflate_feed(struct feed *f, enum dcp_codec codec, struct drain *d, u
 	if (!a)
 		return dcp_fail(err, -ENOMEM, "out of memory decoding %s", f->codec);
 	if (!has_decoder(a, codec)) {
-		rc = no_decoder(a, codec, err);
+		rc = fail_no_decoder(a, codec, err);
 		lib.archive_read_free(a);
 		return rc;
 	}

@@ -61,7 +61,7 @@ static int fail_damaged(const struct reader *r, const char *what)
 			   r->off, what);
 }
 
-static int no_memory(const struct reader *r)
+static int fail_no_memory(const struct reader *r)
 {
 	return dcp_fail(r->err, -ENOMEM, "out of memory listing an archive");
 }
@@ -183,7 +183,7 @@ static int read_extra(struct reader *r, struct dcp_buf *out)
 	to = dcp_buf_grow(out, (size_t)r->size);
 	dcp_buf_add(out, "", 1);
 	if (!to || dcp_buf_error(out))
-		return no_memory(r);
+		return fail_no_memory(r);
 	out->n--;
 	rc = dcp_source_read(r->src, r->off + BLOCK, out->p, out->n);
 	if (rc < 0)
@@ -199,7 +199,7 @@ static int take_long_name(struct reader *r)
 	if (rc < 0)
 		return rc;
 	r->name = keep_name(r, "", 0, b.p, b.n);
-	return r->name ? 0 : no_memory(r);
+	return r->name ? 0 : fail_no_memory(r);
 }
 
 static bool read_decimal(const char *p, size_t n, uint64_t *out)
@@ -220,7 +220,7 @@ static int take_field(struct reader *r, const char *name, size_t nn, const char 
 		if (memchr(p, '\0', n))
 			return fail_damaged(r, "a name with a NUL in it");
 		r->name = keep_name(r, "", 0, p, n);
-		return r->name ? 0 : no_memory(r);
+		return r->name ? 0 : fail_no_memory(r);
 	}
 	if (is_word(name, nn, "size")) {
 		r->has_size = read_decimal(p, n, &r->next_size);
@@ -264,7 +264,7 @@ static int add_file(struct reader *r)
 	const char *name = name_of(r);
 
 	if (!name)
-		return no_memory(r);
+		return fail_no_memory(r);
 	if (*name == '/' || dcp_climbs(name))
 		return dcp_fail_at(
 			r->err, -EXDEV, r->off,
@@ -281,7 +281,7 @@ static int add_file(struct reader *r)
 				   DCP_TAR_MAX_MEMBERS);
 	r->n++;
 	dcp_buf_add(&r->list, &m, sizeof(m));
-	return dcp_buf_error(&r->list) ? no_memory(r) : 0;
+	return dcp_buf_error(&r->list) ? fail_no_memory(r) : 0;
 }
 
 /* Does data follow a header of this type, and is the type allowed? */
@@ -398,7 +398,7 @@ static int hand_over(struct reader *r, struct dcp_tar_member **out, size_t *n)
 	struct dcp_tar_member *m = dcp_arena_calloc(r->arena, r->n, sizeof(*m));
 
 	if (!m)
-		return no_memory(r);
+		return fail_no_memory(r);
 	if (r->n)
 		memcpy(m, r->list.p, r->n * sizeof(*m));
 	DCP_SORT(m, r->n, dcp_by_text);

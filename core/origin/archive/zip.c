@@ -51,7 +51,7 @@ struct directory {
 };
 
 /* Make room for @n bytes. If the window has to grow, its content is lost. */
-static int window_room(struct window *w, size_t n)
+static int make_room(struct window *w, size_t n)
 {
 	uint8_t *heap;
 
@@ -71,7 +71,7 @@ static int window_room(struct window *w, size_t n)
 /*
  * Read at least @want bytes at @off into the window, and as many more as fit and lie below @limit.
  */
-static int window_fill(const struct dcp_source *src, struct window *w, uint64_t off,
+static int fill_window(const struct dcp_source *src, struct window *w, uint64_t off,
 		       size_t want, uint64_t limit)
 {
 	size_t n = (size_t)DCP_MIN(limit - off, (uint64_t)WINDOW);
@@ -79,7 +79,7 @@ static int window_fill(const struct dcp_source *src, struct window *w, uint64_t 
 
 	if (off >= w->off && dcp_range_ok(off - w->off, want, w->n))
 		return 0;
-	r = window_room(w, n);
+	r = make_room(w, n);
 	if (r < 0)
 		return r;
 	r = dcp_source_read(src, off, w->p, n);
@@ -114,7 +114,7 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 		size_t n = (size_t)DCP_MIN(src->size, (uint64_t)spans[i]);
 		int r;
 
-		r = window_room(tail, n);
+		r = make_room(tail, n);
 		if (r < 0)
 			return dcp_fail(err, r, "out of memory");
 		tail->off = src->size - n;
@@ -325,7 +325,7 @@ static int parse_entry(const struct dcp_source *src, struct window *w, uint64_t 
 		return dcp_fail_at(err, -EBADMSG, at,
 				   "directory entry of %zu bytes, but %" PRIu64 " are left",
 				   *used, d->off + d->size - at);
-	r = window_fill(src, w, at, *used, d->off + d->size);
+	r = fill_window(src, w, at, *used, d->off + d->size);
 	if (r < 0)
 		return dcp_fail_at(err, r, at, "cannot read the central directory");
 	p = w->p + (at - w->off) + ENTRY_SIZE;
@@ -354,7 +354,7 @@ static int walk_directory(const struct dcp_source *src, struct window *w,
 		int r = 0;
 
 		if (end - at >= ENTRY_SIZE)
-			r = window_fill(src, w, at, ENTRY_SIZE, end);
+			r = fill_window(src, w, at, ENTRY_SIZE, end);
 		if (r < 0)
 			return dcp_fail_at(err, r, at, "cannot read the central directory");
 		if (end - at < ENTRY_SIZE || dcp_load_le32(w->p + (at - w->off)) != SIG_ENTRY)

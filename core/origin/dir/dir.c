@@ -272,7 +272,7 @@ static size_t count_inputs(const struct dcp_archive *a)
 	return a->inputs.n / sizeof(struct dcp_input *);
 }
 
-static int no_memory(struct dcp_err *err)
+static int fail_no_memory(struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOMEM, "out of memory opening an archive");
 }
@@ -310,7 +310,7 @@ static int take_input(struct dcp_archive *a, struct dcp_input *in, struct dcp_in
 		dcp_buf_add(&a->inputs, mine, sizeof(*mine));
 	if (!*mine || dcp_buf_error(&a->inputs) || count_inputs(a) == MAX_INPUTS) {
 		dcp_input_close(in);
-		return no_memory(err);
+		return fail_no_memory(err);
 	}
 	**mine = *in;
 	*in = (struct dcp_input){ 0 };
@@ -324,7 +324,7 @@ static int add_member(struct dcp_archive *a, const struct member *m, struct dcp_
 	mine.src = &input_of(a, m->input)->src;
 	dcp_buf_add(&a->list, &mine, sizeof(mine));
 	a->n++;
-	return dcp_buf_error(&a->list) ? no_memory(err) : 0;
+	return dcp_buf_error(&a->list) ? fail_no_memory(err) : 0;
 }
 
 int dcp_archive_add_tar(struct dcp_archive *a, struct dcp_input *in, struct dcp_err *err)
@@ -356,7 +356,7 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 		return rc;
 	one.size = mine->src.size;
 	one.name = dcp_arena_strdup(&a->arena, name);
-	return one.name ? add_member(a, &one, err) : no_memory(err);
+	return one.name ? add_member(a, &one, err) : fail_no_memory(err);
 }
 
 /* Inputs have ascending numbers, so of equal names the first input's comes first. */
@@ -437,7 +437,7 @@ int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *
 	struct dcp_site at;
 
 	settle_members(a);
-	return place_in(a, "", "", "", &at) < 0 ? no_memory(err)
+	return place_in(a, "", "", "", &at) < 0 ? fail_no_memory(err)
 						: dcp_dir_of_site(&at, path, out, err);
 }
 

@@ -462,7 +462,7 @@ static bool take_ranks(const char **s, int64_t *out)
 	return take_number(s, DCP_LAYOUT_MAX_RANKS, out) && *out >= 1;
 }
 
-static int bad_name(const char *name, const char *form, struct dcp_err *err)
+static int fail_bad_name(const char *name, const char *form, struct dcp_err *err)
 {
 	bool tp = form == forms[2];
 
@@ -471,7 +471,7 @@ static int bad_name(const char *name, const char *form, struct dcp_err *err)
 			tp ? PRESETS : "");
 }
 
-static int no_preset(const char *name, const char *preset, struct dcp_err *err)
+static int fail_no_preset(const char *name, const char *preset, struct dcp_err *err)
 {
 	const char *known[DCP_LEN(presets) + 1] = { 0 };
 	char near[64];
@@ -484,7 +484,7 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 			preset, near);
 }
 
-static int no_name(const char *name, struct dcp_err *err)
+static int fail_no_name(const char *name, struct dcp_err *err)
 {
 	char stem[16] = "", near[64] = "";
 
@@ -511,28 +511,28 @@ static int text_of(const char *name, struct dcp_buf *out, struct dcp_err *err)
 
 	if (letters == 4 && memcmp(name, "fsdp", 4) == 0) {
 		if (!take_ranks(&s, &n) || *s)
-			return bad_name(name, forms[0], err);
+			return fail_bad_name(name, forms[0], err);
 		dcp_buf_printf(out, "mesh fsdp=%jd\n* shard(0, optional)\n", (intmax_t)n);
 		return 0;
 	}
 	if (letters == 3 && memcmp(name, "dim", 3) == 0) {
 		if (!take_number(&s, DCP_MAX_NDIM - 1, &k) || *s++ != 'x' ||
 		    !take_ranks(&s, &n) || *s)
-			return bad_name(name, forms[1], err);
+			return fail_bad_name(name, forms[1], err);
 		dcp_buf_printf(out, "mesh dim=%jd\n* shard(%jd, optional)\n", (intmax_t)n,
 			       (intmax_t)k);
 		return 0;
 	}
 	if (letters != 2 || memcmp(name, "tp", 2) != 0)
-		return no_name(name, err);
+		return fail_no_name(name, err);
 	if (!take_ranks(&s, &n) || *s++ != ':')
-		return bad_name(name, forms[2], err);
+		return fail_bad_name(name, forms[2], err);
 	for (size_t i = 0; i < DCP_LEN(presets); i++)
 		if (strcmp(presets[i].name, s) == 0) {
 			dcp_buf_printf(out, "mesh tp=%jd\n%s", (intmax_t)n, presets[i].rules);
 			return 0;
 		}
-	return no_preset(name, s, err);
+	return fail_no_preset(name, s, err);
 }
 
 int dcp_layout_named(const char *name, struct dcp_layout **out, struct dcp_err *err)

@@ -249,8 +249,8 @@ static size_t last_component(const char **s, const char *end)
 }
 
 /* Parse Shard(0), Shard(dim=0) or _StridedShard(dim=0, sf=2) into @p. */
-static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *args,
-		       bool strided, struct place *p)
+static int take_shard(struct layout_parse *ps, const struct dcp_layout_args *args, bool strided,
+		      struct place *p)
 {
 	bool dim = false, factor = !strided;
 
@@ -278,8 +278,8 @@ static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *ar
 	return dcp_layout_place_add(ps, p);
 }
 
-static int torch_one(struct layout_parse *ps, const char **s, const char *end,
-		     uint32_t mesh_dim)
+static int take_torch_place(struct layout_parse *ps, const char **s, const char *end,
+			    uint32_t mesh_dim)
 {
 	static const char *const known[] = { "Shard", "Replicate", "_StridedShard", NULL };
 	struct place p = { .mesh_dim = mesh_dim };
@@ -295,7 +295,7 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 	if (is_word(word, n, "Replicate") && args.n == 0)
 		return 0;
 	if (is_word(word, n, "Shard") || is_word(word, n, "_StridedShard"))
-		return torch_shard(ps, &args, word[0] == '_', &p);
+		return take_shard(ps, &args, word[0] == '_', &p);
 	if (is_word(word, n, "Partial"))
 		return bad(
 			ps,
@@ -307,7 +307,7 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 }
 
 /* Parse "[Shard(0), Replicate()]", with as many items as the mesh has dimensions. */
-static int torch_list(struct layout_parse *ps, const char *s, const char *end)
+static int take_torch_list(struct layout_parse *ps, const char *s, const char *end)
 {
 	const struct dcp_mesh *mesh = &ps->l->mesh;
 	uint32_t n = 0;
@@ -320,7 +320,7 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 			break;
 		if (n == mesh->ndim)
 			return bad(ps, "more placements than the %u of the mesh", mesh->ndim);
-		rc = torch_one(ps, &s, end, n);
+		rc = take_torch_place(ps, &s, end, n);
 		if (rc < 0)
 			return rc;
 		s = dcp_layout_blanks(s, end);
@@ -334,8 +334,7 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 }
 
 /* Parse the mesh dimension that cuts dimension @dim of the tensor; -1: not cut. */
-static int dims_mapping_one(struct layout_parse *ps, const char **s, const char *end,
-			    int32_t dim)
+static int take_mesh_dim(struct layout_parse *ps, const char **s, const char *end, int32_t dim)
 {
 	struct place p = { .kind = PLACE_SHARD, .split = SPLIT_LAST, .dim = dim };
 	const char *start = *s;
@@ -352,8 +351,7 @@ static int dims_mapping_one(struct layout_parse *ps, const char **s, const char 
 }
 
 /* Parse "0, 1]": mesh dimensions that cut a dimension of the tensor one after the other. */
-static int dims_mapping_several(struct layout_parse *ps, const char **s, const char *end,
-				int32_t dim)
+static int take_mesh_dims(struct layout_parse *ps, const char **s, const char *end, int32_t dim)
 {
 	const char *close = memchr(*s, ']', (size_t)(end - *s));
 	int rc = 0;
@@ -361,7 +359,7 @@ static int dims_mapping_several(struct layout_parse *ps, const char **s, const c
 	if (!close)
 		return bad(ps, "dims_mapping: a [ that is not closed");
 	while ((*s = dcp_layout_blanks(*s, close)) < close && rc == 0) {
-		rc = dims_mapping_one(ps, s, close, dim);
+		rc = take_mesh_dim(ps, s, close, dim);
 		*s = dcp_layout_blanks(*s, close);
 		if (rc == 0 && *s < close && *(*s)++ != ',')
 			rc = bad(ps, "numbers are separated by commas");
@@ -371,7 +369,7 @@ static int dims_mapping_several(struct layout_parse *ps, const char **s, const c
 }
 
 /* Parse "-1, 0]" or, since Paddle 3.3, "[], [0, 1]]": an item for each dimension of the tensor. */
-static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
+static int take_dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 {
 	for (int32_t dim = 0;; dim++) {
 		int rc;
@@ -381,9 +379,9 @@ static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 			return 0;
 		if (s < end && *s == '[') {
 			s++;
-			rc = dims_mapping_several(ps, &s, end, dim);
+			rc = take_mesh_dims(ps, &s, end, dim);
 		} else {
-			rc = dims_mapping_one(ps, &s, end, dim);
+			rc = take_mesh_dim(ps, &s, end, dim);
 		}
 		if (rc < 0)
 			return rc;
@@ -410,8 +408,8 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 			   (int)DCP_MIN(n, (size_t)60), text);
 	first = dcp_layout_blanks(++s, --end);
 	if (named || (first < end && memchr("-[0123456789", *first, 12)))
-		return dims_mapping(ps, s, end);
-	return torch_list(ps, s, end);
+		return take_dims_mapping(ps, s, end);
+	return take_torch_list(ps, s, end);
 }
 
 /* Parse "0-3" or "-1" at *@s, inside mesh dimension @dim. */
@@ -557,7 +555,7 @@ static int next_op(const struct layout_parse *ps, const char **s, const char *en
 	return 0;
 }
 
-static void glob_facts(struct glob *g)
+static void find_glob_facts(struct glob *g)
 {
 	for (uint32_t i = 0; i < g->nop; i++) {
 		const struct glob_op *op = &g->op[i];
@@ -604,7 +602,7 @@ int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, st
 			continue;
 		g.nop++;
 	}
-	glob_facts(&g);
+	find_glob_facts(&g);
 	if (g.nnumber > LAYOUT_MAX_NUMBERS)
 		return dcp_layout_bad(ps, -E2BIG, "glob %.60s: %u numbers; the limit is %d",
 				      g.text, g.nnumber, LAYOUT_MAX_NUMBERS);

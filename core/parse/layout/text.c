@@ -54,7 +54,7 @@ bool dcp_layout_is_place(const char *text, size_t n)
 }
 
 /* Parse "@tp" at @s; without it, take the only dimension. */
-static int mesh_dim(struct reading *r, const char *s, const char *end)
+static int take_mesh_dim(struct reading *r, const char *s, const char *end)
 {
 	const struct dcp_mesh *mesh = &r->ps->l->mesh;
 
@@ -72,7 +72,7 @@ static int mesh_dim(struct reading *r, const char *s, const char *end)
 			 r->text, mesh->dim[0]);
 }
 
-static int no_argument(const struct reading *r, const struct layout_arg *a)
+static int fail_no_argument(const struct reading *r, const struct layout_arg *a)
 {
 	const char *known[] = { "balanced", "even",   "last",     "pad",
 				"sizes",    "groups", "optional", NULL };
@@ -139,7 +139,7 @@ static const struct kind {
 };
 
 /* Take a bare word for a way to split. 1: taken; 0: another word. */
-static int rule_word(struct reading *r, const struct kind *k, const char *word)
+static int take_rule_word(struct reading *r, const struct kind *k, const char *word)
 {
 	for (size_t i = 0; i < DCP_LEN(splits); i++) {
 		if (strcmp(splits[i].word, word) != 0)
@@ -154,7 +154,8 @@ static int rule_word(struct reading *r, const struct kind *k, const char *word)
 	return 0;
 }
 
-static int word_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+static int take_word_argument(struct reading *r, const struct kind *k,
+			      const struct layout_arg *a)
 {
 	int rc;
 
@@ -162,14 +163,15 @@ static int word_argument(struct reading *r, const struct kind *k, const struct l
 		r->p.optional = true;
 		return 0;
 	}
-	rc = rule_word(r, k, a->name);
-	return rc == 0 ? no_argument(r, a) : DCP_MIN(rc, 0);
+	rc = take_rule_word(r, k, a->name);
+	return rc == 0 ? fail_no_argument(r, a) : DCP_MIN(rc, 0);
 }
 
-static int one_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+static int take_one_argument(struct reading *r, const struct kind *k,
+			     const struct layout_arg *a)
 {
 	if (!a->has_value)
-		return word_argument(r, k, a);
+		return take_word_argument(r, k, a);
 	if ((k->dim && dim_argument(r, a)) || own_argument(r, a, k->arg, k->arg_other))
 		return 0;
 	if (k->splits && a->is_list &&
@@ -178,7 +180,7 @@ static int one_argument(struct reading *r, const struct kind *k, const struct la
 	if (!a->is_list && a->value <= 0 && k->arg)
 		return bad_place(r, "%s is at least 1, not %jd", k->arg, (intmax_t)a->value);
 	if (a->name[0])
-		return no_argument(r, a);
+		return fail_no_argument(r, a);
 	return bad_place(r, "one number too many");
 }
 
@@ -208,11 +210,11 @@ static int take_cutting(struct reading *r, const struct kind *k, const char *s, 
 
 	r->p.kind = k->kind;
 	for (size_t i = 0; rc == 0 && i < args.n; i++)
-		rc = one_argument(r, k, &args.arg[i]);
+		rc = take_one_argument(r, k, &args.arg[i]);
 	if (rc == 0)
 		rc = check_place(r, k);
 	if (rc == 0)
-		rc = mesh_dim(r, args.end, end);
+		rc = take_mesh_dim(r, args.end, end);
 	if (rc < 0)
 		return rc;
 	if (k->kind == PLACE_INTERLEAVE && !r->has_arg)
@@ -235,7 +237,7 @@ static int take_replicate(struct reading *r, const char *s, const char *end)
 		return rc;
 	if (args.n > 0)
 		return bad(r->ps, "%.*s takes no arguments", r->n, r->text);
-	return mesh_dim(r, args.end, end);
+	return take_mesh_dim(r, args.end, end);
 }
 
 static int take_drop(struct reading *r, const char *s, const char *end)
@@ -271,7 +273,7 @@ int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
 	return bad(ps, "%.*s is not a placement%s", r.n, text, near);
 }
 
-static int mesh_add(struct layout_parse *ps, const char *name, size_t n, int64_t size)
+static int add_mesh_dim(struct layout_parse *ps, const char *name, size_t n, int64_t size)
 {
 	struct dcp_layout *l = ps->l;
 	struct dcp_mesh *mesh = &l->mesh;
@@ -328,7 +330,7 @@ int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n)
 		    (s < end && !strchr(" \t,", *s)))
 			return bad(ps, "a mesh is written dp=2 tp=4, not %.*s",
 				   (int)DCP_MIN(end - name, 60), name);
-		rc = mesh_add(ps, name, w, size);
+		rc = add_mesh_dim(ps, name, w, size);
 		if (rc < 0)
 			return rc;
 	}
@@ -462,7 +464,7 @@ size_t dcp_layout_next_word(const char **s, const char *end)
 	return (size_t)(p - *s);
 }
 
-static int rule_line(struct layout_parse *ps, const char *s, const char *end)
+static int parse_rule(struct layout_parse *ps, const char *s, const char *end)
 {
 	bool placing = false;
 	int rc = dcp_layout_rule_begin(ps);
@@ -485,7 +487,7 @@ static int rule_line(struct layout_parse *ps, const char *s, const char *end)
 	return dcp_layout_rule_end(ps);
 }
 
-static int one_line(struct layout_parse *ps, const char *s, const char *end)
+static int parse_line(struct layout_parse *ps, const char *s, const char *end)
 {
 	size_t n = dcp_layout_next_word(&s, end);
 	const char *p;
@@ -493,7 +495,7 @@ static int one_line(struct layout_parse *ps, const char *s, const char *end)
 	if (n == 0)
 		return 0;
 	if (n != 4 || memcmp(s, "mesh", 4) != 0)
-		return rule_line(ps, s, end);
+		return parse_rule(ps, s, end);
 	if (ps->l->nrule > 0 || ps->mesh_given)
 		return bad(ps, "mesh lines stand before the rules");
 	p = memchr(s, '#', (size_t)(end - s));
@@ -506,7 +508,7 @@ static int one_line(struct layout_parse *ps, const char *s, const char *end)
 	return dcp_layout_mesh_words(ps, s + 4, (size_t)(p - s - 4));
 }
 
-static int control_byte(struct layout_parse *ps, const char *s, size_t n)
+static int fail_control_byte(struct layout_parse *ps, const char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)s[i] < ' ' && s[i] != '\t' && s[i] != '\r')
@@ -525,9 +527,9 @@ int dcp_layout_lines(struct layout_parse *ps, const char *text, size_t n)
 		if (!eol)
 			eol = end;
 		ps->line++;
-		rc = control_byte(ps, s, (size_t)(eol - s));
+		rc = fail_control_byte(ps, s, (size_t)(eol - s));
 		if (rc == 0)
-			rc = one_line(ps, s, eol);
+			rc = parse_line(ps, s, eol);
 		if (rc < 0)
 			return rc;
 		s = eol < end ? eol + 1 : end;

@@ -135,7 +135,7 @@ static const struct {
 	{ 38, DCP_DTYPE_U64 },
 };
 
-static int damaged_at(struct dcp_err *err, uint64_t off, const char *what)
+static int fail_damaged(struct dcp_err *err, uint64_t off, const char *what)
 {
 	return dcp_fail_at(err, -EBADMSG, off, "not a Paddle tensor stream: %s", what);
 }
@@ -206,7 +206,7 @@ static int take_desc(const struct dcp_source *src, const struct dcp_lodtensor_de
 	}
 	if (!dcp_shape_volume(out->shape, out->ndim, &volume) ||
 	    dcp_ckd_mul(&out->nbytes, volume, out->itemsize))
-		return damaged_at(err, out->off, "its size does not fit in 64 bits");
+		return fail_damaged(err, out->off, "its size does not fit in 64 bits");
 	if (!dcp_range_ok(out->off, out->nbytes, src->size))
 		return dcp_fail_at(err, -EBADMSG, out->off,
 				   "tensor needs %" PRIu64 " bytes, the file has %" PRIu64
@@ -226,7 +226,7 @@ static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lo
 	int rc;
 
 	if (!dcp_range_ok(off, sizeof(head), src->size))
-		return damaged_at(err, off, "the file ends before the tensor");
+		return fail_damaged(err, off, "the file ends before the tensor");
 	rc = dcp_source_read(src, off, head, sizeof(head));
 	if (rc < 0)
 		return dcp_fail_at(err, rc, off, "cannot read a tensor");
@@ -237,7 +237,7 @@ static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lo
 				   dcp_load_le32(head));
 	off += sizeof(head);
 	if (n == 0 || n > MAX_DESC || !dcp_range_ok(off, n, src->size))
-		return damaged_at(err, off, "its description has an invalid length");
+		return fail_damaged(err, off, "its description has an invalid length");
 	window = dcp_source_window(src, off, n);
 	rc = dcp_lodtensor_desc(dcp_pb_message(&window, 0, n), &desc, err);
 	if (rc < 0)
@@ -255,25 +255,26 @@ int dcp_lodtensor_read(const struct dcp_source *src, uint64_t off, struct dcp_lo
 
 	*out = (struct dcp_lodtensor){ .off = off };
 	if (!dcp_range_ok(off, sizeof(head), src->size))
-		return damaged_at(err, off, "the file ends inside its first numbers");
+		return fail_damaged(err, off, "the file ends inside its first numbers");
 	rc = dcp_source_read(src, off, head, sizeof(head));
 	if (rc < 0)
 		return dcp_fail_at(err, rc, off, "cannot read a tensor");
 	levels = dcp_load_le64(head + 4);
 	if (dcp_load_le32(head) != 0 || levels > MAX_LEVELS)
-		return damaged_at(err, off, "it does not begin with version 0 and few levels");
+		return fail_damaged(err, off,
+				    "it does not begin with version 0 and few levels");
 	off += sizeof(head);
 	for (uint64_t i = 0; i < levels; i++) {
 		uint8_t size[8];
 
 		if (!dcp_range_ok(off, sizeof(size), src->size))
-			return damaged_at(err, off, "the file ends inside its levels");
+			return fail_damaged(err, off, "the file ends inside its levels");
 		rc = dcp_source_read(src, off, size, sizeof(size));
 		if (rc < 0)
 			return dcp_fail_at(err, rc, off, "cannot read a tensor");
 		off += sizeof(size);
 		if (!dcp_range_ok(off, dcp_load_le64(size), src->size))
-			return damaged_at(err, off, "a level is longer than the file");
+			return fail_damaged(err, off, "a level is longer than the file");
 		off += dcp_load_le64(size);
 	}
 	return read_tensor(src, off, out, err);
@@ -288,14 +289,14 @@ int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_row
 	int rc;
 
 	if (!dcp_range_ok(0, sizeof(head), src->size))
-		return damaged_at(err, 0, "the file ends inside its first numbers");
+		return fail_damaged(err, 0, "the file ends inside its first numbers");
 	rc = dcp_source_read(src, 0, head, sizeof(head));
 	if (rc < 0)
 		return dcp_fail_at(err, rc, 0, "cannot read the rows of a tensor");
 	s.nrows = dcp_load_le64(head + 4);
 	if (dcp_load_le32(head) != 0 || dcp_ckd_mul(&at, s.nrows, 8) ||
 	    dcp_ckd_add(&at, at, s.rows_off) || !dcp_range_ok(at, sizeof(height), src->size))
-		return damaged_at(err, 0, "it has an invalid number of rows");
+		return fail_damaged(err, 0, "it has an invalid number of rows");
 	rc = dcp_source_read(src, at, height, sizeof(height));
 	if (rc < 0)
 		return dcp_fail_at(err, rc, at, "cannot read the rows of a tensor");
@@ -304,7 +305,7 @@ int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_row
 	if (rc < 0)
 		return rc;
 	if (s.height > INT64_MAX || s.value.ndim == 0 || s.value.shape[0] != s.nrows)
-		return damaged_at(err, at, "its rows are not those of its tensor");
+		return fail_damaged(err, at, "its rows are not those of its tensor");
 	*out = s;
 	return 0;
 }
@@ -357,7 +358,7 @@ struct reading {
 	struct dcp_err *err;
 };
 
-static int no_memory(struct reading *r)
+static int fail_no_memory(struct reading *r)
 {
 	return dcp_fail(r->err, -ENOMEM,
 			"out of memory, or more than %d MiB of names in one program",
@@ -373,13 +374,13 @@ static int keep_var(struct reading *r, const char *name, size_t n, const int64_t
 	v.name = dcp_arena_strndup(&r->p->arena, name, n);
 	copy = dcp_arena_calloc(&r->p->arena, (size_t)ndim + 1, sizeof(*copy));
 	if (!v.name || !copy)
-		return no_memory(r);
+		return fail_no_memory(r);
 	if (dims) {
 		memcpy(copy, dims, ndim * sizeof(*copy));
 		v.dims = copy;
 	}
 	dcp_buf_add(&r->vars, &v, sizeof(v));
-	return dcp_buf_error(&r->vars) ? no_memory(r) : 0;
+	return dcp_buf_error(&r->vars) ? fail_no_memory(r) : 0;
 }
 
 /* ---- protobuf ---- */
@@ -433,7 +434,7 @@ static int add_var(struct reading *r, const struct dcp_source *src, const struct
 				   (unsigned long long)v->name.n);
 	name = malloc((size_t)v->name.n);
 	if (!name)
-		return no_memory(r);
+		return fail_no_memory(r);
 	rc = dcp_source_read(src, v->name.off, name, (size_t)v->name.n);
 	if (rc < 0)
 		return dcp_fail_at(r->err, rc, v->name.off, "cannot read a variable's name");
@@ -568,7 +569,7 @@ static int sort_vars(struct reading *r)
 
 	p->vars = dcp_arena_calloc(&p->arena, n + 1, sizeof(*v));
 	if (!p->vars)
-		return no_memory(r);
+		return fail_no_memory(r);
 	if (n == 0)
 		return 0;
 	v = DCP_ITEMS(r->vars, struct dcp_paddle_var);

@@ -226,7 +226,7 @@ int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n)
 
 /* ---- opcodes that take everything above the mark ---- */
 
-static int no_mark(const struct dcp_pkl_vm *vm)
+static int fail_no_mark(const struct dcp_pkl_vm *vm)
 {
 	return dcp_pkl_fail(vm, -EBADMSG, "needs a mark, none is on the stack");
 }
@@ -246,7 +246,7 @@ static int push_below(struct dcp_pkl_vm *vm, struct dcp_pv v, size_t n)
 }
 
 /* DICT: put an empty dict below the pairs, so that the hook sees the same stack as for SETITEMS. */
-static int dict_from_mark(struct dcp_pkl_vm *vm, size_t n)
+static int make_dict(struct dcp_pkl_vm *vm, size_t n)
 {
 	struct dcp_pnode *node = dcp_pkl_container(vm->mem);
 	int r = node ? push_below(vm, dcp_pkl_node(DCP_PV_DICT, node), n)
@@ -256,7 +256,7 @@ static int dict_from_mark(struct dcp_pkl_vm *vm, size_t n)
 }
 
 /* OBJ: the class lies under its arguments. */
-static int object_from_mark(struct dcp_pkl_vm *vm, size_t n)
+static int make_object(struct dcp_pkl_vm *vm, size_t n)
 {
 	int r = n ? dcp_pkl_build_tuple(vm, n - 1) : dcp_pkl_underflow(vm, 1);
 
@@ -269,14 +269,14 @@ int dcp_pkl_build_inst(struct dcp_pkl_vm *vm)
 {
 	struct dcp_pnode *node;
 	size_t size, n = (size_t)(vm->sp - vm->fence);
-	int r = vm->nmarks ? dcp_pkl_read_global(vm, &node, &size) : no_mark(vm);
+	int r = vm->nmarks ? dcp_pkl_read_global(vm, &node, &size) : fail_no_mark(vm);
 
 	if (r < 0)
 		return r;
 	dcp_pkl_pop_mark(vm);
 	r = push_below(vm, dcp_pkl_node(DCP_PV_GLOBAL, node), n);
 	if (r == 0)
-		r = object_from_mark(vm, n + 1);
+		r = make_object(vm, n + 1);
 	vm->p += size;
 	return r;
 }
@@ -287,7 +287,7 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 	uint8_t op = *vm->p;
 
 	if (DCP_UNLIKELY(!vm->nmarks))
-		return no_mark(vm);
+		return fail_no_mark(vm);
 	dcp_pkl_pop_mark(vm);
 	if (op == PICKLE_TUPLE)
 		return dcp_pkl_build_tuple(vm, n);
@@ -296,9 +296,9 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 	if (op == PICKLE_FROZENSET)
 		return dcp_pkl_build_container(vm, DCP_PV_FROZENSET, n);
 	if (op == PICKLE_DICT)
-		return dict_from_mark(vm, n);
+		return make_dict(vm, n);
 	if (op == PICKLE_OBJ)
-		return object_from_mark(vm, n);
+		return make_object(vm, n);
 	if (op == PICKLE_POP_MARK) {
 		while (n--)
 			dcp_pkl_drop(vm->mem, *--vm->sp);

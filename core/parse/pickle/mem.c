@@ -336,7 +336,7 @@ void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj)
 /* Small indices are always dense, and so is an index below the number of bytes read so far. */
 enum { DENSE_MIN = 1024 };
 
-static int no_memory(const struct dcp_pkl_mem *m)
+static int fail_no_memory(const struct dcp_pkl_mem *m)
 {
 	return m->over ? -E2BIG : -ENOMEM;
 }
@@ -348,7 +348,7 @@ static int grow_words(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t id
 
 	words = dcp_pkl_resize(m, t->words, t->nwords * sizeof(*words), n * sizeof(*words));
 	if (!words)
-		return no_memory(m);
+		return fail_no_memory(m);
 	memset(words + t->nwords, 0, (n - t->nwords) * sizeof(*words));
 	t->words = words;
 	t->nwords = n;
@@ -376,7 +376,7 @@ static int add_far(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t idx)
 						       cap * sizeof(*far));
 
 			if (!far)
-				return no_memory(m);
+				return fail_no_memory(m);
 			t->far = far;
 			t->far_cap = cap;
 		}
@@ -418,7 +418,7 @@ int dcp_pkl_memo_rank(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m)
 	if (n) {
 		t->slots = dcp_pkl_resize(m, NULL, 0, n * sizeof(*t->slots));
 		if (!t->slots)
-			return no_memory(m);
+			return fail_no_memory(m);
 		memset(t->slots, 0, n * sizeof(*t->slots));
 	}
 	t->nslots = n;

@@ -46,7 +46,7 @@ static void settle_values(struct dcp_pkl_vm *vm)
 static int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t off,
 			struct dcp_pkl_memo *memo);
 
-static int both_passes(struct dcp_pkl_vm *vm, uint64_t off, struct dcp_pv *root)
+static int run_passes(struct dcp_pkl_vm *vm, uint64_t off, struct dcp_pv *root)
 {
 	int r = dcp_pkl_scan(&vm->w, vm->mem, off, &vm->memo);
 
@@ -85,7 +85,7 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 	vm.mem = &pk->mem;
 	r = dcp_pkl_win_init(&vm.w, src, window, err);
 	if (r == 0)
-		r = both_passes(&vm, off, &pk->root);
+		r = run_passes(&vm, off, &pk->root);
 	if (r == 0) {
 		settle_values(&vm);
 		if (end)

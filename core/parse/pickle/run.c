@@ -46,7 +46,7 @@ static int pop_value(struct dcp_pkl_vm *vm)
  * The memo holds nodes. A plain value is rarely stored; it is put in a list of one item, and the
  * entry in the memo has the type of the value.
  */
-static int memo_store(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
+static int store_in_memo(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 {
 	uintptr_t old = *slot;
 	enum dcp_pv_type type = old % DCP_PKL_GRAIN;
@@ -70,7 +70,7 @@ static int memo_store(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 
 /* PUT, BINPUT and LONG_BINPUT. MEMOIZE uses the number of entries, so the entries must be numbered
  * densely. */
-static int memo_put(struct dcp_pkl_vm *vm, uint64_t idx)
+static int put_in_memo(struct dcp_pkl_vm *vm, uint64_t idx)
 {
 	uintptr_t *slot = dcp_pkl_memo_slot(&vm->memo, idx);
 
@@ -80,10 +80,10 @@ static int memo_put(struct dcp_pkl_vm *vm, uint64_t idx)
 		vm->memo.next++;
 	else if (idx > vm->memo.next)
 		vm->memo.gaps = true;
-	return slot ? memo_store(vm, slot, vm->sp[-1]) : 0;
+	return slot ? store_in_memo(vm, slot, vm->sp[-1]) : 0;
 }
 
-static int memo_unknown(const struct dcp_pkl_vm *vm, uint64_t idx)
+static int fail_unknown_memo(const struct dcp_pkl_vm *vm, uint64_t idx)
 {
 	return dcp_pkl_fail(vm, -EBADMSG,
 			    "fetches memo entry %" PRIu64 ", which was never stored", idx);
@@ -108,7 +108,7 @@ static inline bool memo_fetch(struct dcp_pkl_vm *vm, uint64_t idx, struct dcp_pv
 }
 
 /* GET and PUT */
-static int memo_line(struct dcp_pkl_vm *vm)
+static int take_memo_line(struct dcp_pkl_vm *vm)
 {
 	struct dcp_pv v;
 	uint64_t idx;
@@ -120,11 +120,11 @@ static int memo_line(struct dcp_pkl_vm *vm)
 	if (!dcp_pkl_index((const char *)vm->p + 1, n, &idx))
 		return dcp_pkl_fail(vm, -EBADMSG, "has no memo index after it");
 	if (*vm->p == PICKLE_PUT)
-		r = memo_put(vm, idx);
+		r = put_in_memo(vm, idx);
 	else if (memo_fetch(vm, idx, &v))
 		r = dcp_pkl_push(vm, v);
 	else
-		r = memo_unknown(vm, idx);
+		r = fail_unknown_memo(vm, idx);
 	vm->p += 1 + n + 1;
 	return r;
 }
@@ -296,7 +296,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 		get:
 			if (DCP_UNLIKELY(!memo_fetch(vm, idx, sp))) {
 				SAVE();
-				return memo_unknown(vm, idx);
+				return fail_unknown_memo(vm, idx);
 			}
 			sp++;
 			p += head;
@@ -310,15 +310,15 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 					"follows PUT opcodes that left holes in the memo");
 			slot = dcp_pkl_memo_slot(&vm->memo, vm->memo.next++);
 			if (DCP_UNLIKELY(slot != NULL))
-				CALL(memo_store(vm, slot, sp[-1]));
+				CALL(store_in_memo(vm, slot, sp[-1]));
 			p += 1;
 			break;
 		case PICKLE_BINPUT:
-			CALL(memo_put(vm, p[1]));
+			CALL(put_in_memo(vm, p[1]));
 			p += 2;
 			break;
 		case PICKLE_LONG_BINPUT:
-			CALL(memo_put(vm, dcp_load_le32(p + 1)));
+			CALL(put_in_memo(vm, dcp_load_le32(p + 1)));
 			p += 5;
 			break;
 		case PICKLE_EMPTY_TUPLE:
@@ -417,7 +417,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 			return 0;
 		case PICKLE_GET:
 		case PICKLE_PUT:
-			CALL(memo_line(vm));
+			CALL(take_memo_line(vm));
 			break;
 		case PICKLE_GLOBAL:
 			CALL(dcp_pkl_push_global(vm));

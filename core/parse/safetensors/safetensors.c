@@ -163,8 +163,8 @@ static int read_offsets(const struct dcp_st_reader *r, struct dcp_safetensors_en
 	return 0;
 }
 
-static int wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensors_entry *e,
-		      uint64_t want, uint64_t off)
+static int fail_wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensors_entry *e,
+			   uint64_t want, uint64_t off)
 {
 	return dcp_fail_at(r->err, -EBADMSG, off,
 			   DCP_ST_NAME ": %" PRIu64
@@ -173,7 +173,7 @@ static int wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensor
 }
 
 /* Make the tensor an array of bytes, because its elements are not whole bytes. */
-static int as_bytes(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e)
+static int set_as_bytes(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e)
 {
 	uint64_t *shape = dcp_arena_calloc(r->arena, 1, sizeof(*shape));
 
@@ -201,7 +201,7 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 			" values of %u bits are not a whole number of bytes or too many",
 			e->name, volume, bits);
 	if (e->nbytes != total / 8)
-		return wrong_size(r, e, total / 8, off);
+		return fail_wrong_size(r, e, total / 8, off);
 	shape = dcp_arena_calloc(r->arena, e->ndim, sizeof(*shape));
 	if (!shape)
 		return dcp_st_no_memory(r->err);
@@ -229,7 +229,7 @@ static int size_unknown(const struct dcp_st_reader *r, struct dcp_safetensors_en
 	if (volume == 0)
 		return 0;
 	if (e->nbytes % volume || e->nbytes / volume > UINT32_MAX)
-		return as_bytes(r, e);
+		return set_as_bytes(r, e);
 	e->itemsize = (uint32_t)(e->nbytes / volume);
 	return 0;
 }
@@ -254,7 +254,7 @@ static int check_size(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 		return dcp_fail_at(r->err, -EBADMSG, off,
 				   DCP_ST_NAME ": its size in bytes does not fit in 64 bits",
 				   e->name);
-	return e->nbytes == want ? 0 : wrong_size(r, e, want, off);
+	return e->nbytes == want ? 0 : fail_wrong_size(r, e, want, off);
 }
 
 static int read_dtype(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
@@ -417,8 +417,9 @@ static int check_names(const struct dcp_st_reader *r)
 	return 0;
 }
 
-static int wrong_start(const struct dcp_st_reader *r, const struct dcp_safetensors_entry *e,
-		       const struct dcp_safetensors_entry *before, uint64_t end)
+static int fail_wrong_start(const struct dcp_st_reader *r,
+			    const struct dcp_safetensors_entry *e,
+			    const struct dcp_safetensors_entry *before, uint64_t end)
 {
 	uint64_t lo = e->off - r->base;
 	bool overlap = lo < end;
@@ -444,7 +445,7 @@ static int check_cover(const struct dcp_st_reader *r)
 	DCP_SORT(e, r->out->n, by_offset);
 	for (size_t i = 0; i < r->out->n; i++) {
 		if (e[i].off - r->base != end)
-			return wrong_start(r, &e[i], i ? &e[i - 1] : NULL, end);
+			return fail_wrong_start(r, &e[i], i ? &e[i - 1] : NULL, end);
 		end += e[i].nbytes;
 	}
 	if (end < r->data)

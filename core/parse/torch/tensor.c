@@ -157,8 +157,8 @@ static int take_dense(const struct dcp_torch *t, enum dcp_torch_kind kind,
 }
 
 /* The integers of a quantized tensor. Packed types have no whole bytes for an element. */
-static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
-		    struct dcp_torch_tensor *out, struct dcp_err *err)
+static int take_int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
+			 struct dcp_torch_tensor *out, struct dcp_err *err)
 {
 	static const struct {
 		const char *name;
@@ -310,7 +310,7 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
 	if (r <= 0)
 		return r;
 	if (c.kind == DCP_TORCH_QUANTIZED && c.n > 4)
-		return int_repr(t, c.arg, out, err);
+		return take_int_repr(t, c.arg, out, err);
 	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
 		return dcp_fail(err, -ENOTSUP, "%s: no dense strided bytes", c.what);
 	return take_dense(t, c.kind, c.arg, c.n, out, err);

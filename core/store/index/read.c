@@ -38,7 +38,7 @@ struct query {
 	bool stays; /* the statement stays on its row after the call */
 };
 
-static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stmt which)
+static int begin_query(struct query *q, struct dcp_index *ix, enum dcp_index_stmt which)
 {
 	int code;
 
@@ -48,7 +48,7 @@ static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stm
 }
 
 /* Step to the only row: 0, -ENOENT, or the error of SQLite. */
-static int query_step(struct query *q)
+static int step_query(struct query *q)
 {
 	int rc = sqlite3_step(q->stmt);
 
@@ -57,7 +57,7 @@ static int query_step(struct query *q)
 	return rc == SQLITE_DONE ? -ENOENT : dcp_index_sql_fail(q->conn->db, rc, "index", NULL);
 }
 
-static void query_end(struct query *q)
+static void end_query(struct query *q)
 {
 	if (q->stmt && !q->stays) {
 		sqlite3_reset(q->stmt);
@@ -70,7 +70,7 @@ static void query_end(struct query *q)
 /* Step to the next row. If there is none, the connection is not positioned on a row. */
 static int next_tensor(struct query *q)
 {
-	int code = query_step(q);
+	int code = step_query(q);
 
 	q->conn->at = code == 0 ? sqlite3_column_int64(q->stmt, ID) : 0;
 	if (code < 0)
@@ -115,7 +115,7 @@ static int find_tensor(const struct query *q, const char *name, int64_t *id)
 			break;
 		code = -ENOENT; /* where it is longer than any text in the index */
 		if (sqlite3_bind_text(by.stmt, 1, name, -1, SQLITE_STATIC) == SQLITE_OK)
-			code = query_step(&by);
+			code = step_query(&by);
 		if (code == 0)
 			*id = sqlite3_column_int64(by.stmt, ID);
 		sqlite3_reset(by.stmt);
@@ -175,17 +175,17 @@ int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
 {
 	bool tensor = kind == DCP_ROW_TENSOR;
 	struct query q;
-	int code = query_begin(&q, ix, tensor ? DCP_STMT_TENSOR_FROM : DCP_STMT_OBJECT_BY_ID);
+	int code = begin_query(&q, ix, tensor ? DCP_STMT_TENSOR_FROM : DCP_STMT_OBJECT_BY_ID);
 
 	if (code == 0 && tensor) {
 		code = go_to_tensor(&q, id);
 	} else if (code == 0) {
 		sqlite3_bind_int64(q.stmt, 1, id);
-		code = query_step(&q);
+		code = step_query(&q);
 	}
 	if (code == 0)
 		code = take_row(&q, kind, arena, row);
-	query_end(&q);
+	end_query(&q);
 	return code;
 }
 
@@ -195,17 +195,17 @@ static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_
 {
 	struct query q;
 	struct dcp_row got;
-	int code = query_begin(&q, ix, which);
+	int code = begin_query(&q, ix, which);
 
 	if (code == 0 && which == DCP_STMT_TENSOR_FROM)
 		code = go_to_name(&q, text);
 	else if (code == 0) /* fails where it is longer than any text in the index */
 		code = sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK
-			       ? query_step(&q)
+			       ? step_query(&q)
 			       : -ENOENT;
 	if (code == 0)
 		code = take_row(&q, kind, arena, &got);
-	query_end(&q);
+	end_query(&q);
 	if (code == 0 && strcmp(by_name ? got.name : got.key, text) != 0)
 		code = -EBADMSG;
 	if (code == 0)
@@ -396,21 +396,21 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 	struct dcp_row row;
 	struct query q;
 	int64_t alias_of = 0;
-	int code = query_begin(&q, ix, DCP_STMT_TENSOR_FROM);
+	int code = begin_query(&q, ix, DCP_STMT_TENSOR_FROM);
 
 	if (code == 0)
 		code = go_to_tensor(&q, id);
 	if (code == 0 && sqlite3_column_type(q.stmt, PIECES) == SQLITE_NULL) {
-		query_end(&q);
-		code = query_begin(&q, ix, DCP_STMT_TENSOR);
+		end_query(&q);
+		code = begin_query(&q, ix, DCP_STMT_TENSOR);
 		if (code == 0) {
 			sqlite3_bind_int64(q.stmt, 1, id);
-			code = query_step(&q);
+			code = step_query(&q);
 		}
 	}
 	if (code == 0)
 		code = get_tensor(&q, cut, arena, &t, &alias_of, &local);
-	query_end(&q);
+	end_query(&q);
 	if (code == 0 && alias_of) {
 		code = dcp_index_by_id(ix, DCP_ROW_TENSOR, alias_of, arena, &row);
 		t.alias_of = code == 0 ? row.key : NULL;
@@ -462,11 +462,11 @@ static int get_object(struct dcp_index *ix, enum dcp_index_stmt which, int64_t i
 	struct dcp_err local = { 0 };
 	struct query q;
 	size_t n;
-	int code = query_begin(&q, ix, which);
+	int code = begin_query(&q, ix, which);
 
 	if (code == 0) {
 		sqlite3_bind_int64(q.stmt, 1, id);
-		code = query_step(&q);
+		code = step_query(&q);
 	}
 	if (code == 0)
 		code = get_text(&q, 0, false, arena, &o.key, &n);
@@ -485,7 +485,7 @@ static int get_object(struct dcp_index *ix, enum dcp_index_stmt which, int64_t i
 	if (code == 0 &&
 	    (o.json ? sqlite3_column_int64(q.stmt, 5) != (int64_t)o.json_len + 1 : !o.error))
 		code = -EBADMSG;
-	query_end(&q);
+	end_query(&q);
 	if (code < 0) {
 		fail_row(&local, code, "object", id);
 		return dcp_err_give(err, &local, code);

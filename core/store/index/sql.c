@@ -30,7 +30,7 @@ static int code_of_errno(int e)
 
 /* The errno of the last system call on the file; the note of the connection itself may be
  * overwritten. */
-static int last_errno(sqlite3 *db)
+static int find_last_errno(sqlite3 *db)
 {
 	int e = 0;
 
@@ -56,7 +56,7 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 		break;
 	case SQLITE_IOERR:
 	case SQLITE_CANTOPEN:
-		code = code_of_errno(last_errno(db));
+		code = code_of_errno(find_last_errno(db));
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
@@ -93,7 +93,7 @@ static const char *const sql[DCP_STMT_COUNT] = {
 	[DCP_STMT_ITEM] = DCP_SQL_ITEM,
 };
 
-static void conn_close(struct dcp_index_conn *c)
+static void close_conn(struct dcp_index_conn *c)
 {
 	if (!c)
 		return;
@@ -142,7 +142,7 @@ int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struc
 	}
 	if (rc != SQLITE_OK) {
 		rc = dcp_index_sql_fail(c->db, rc, "index", err);
-		conn_close(c);
+		close_conn(c);
 		return rc;
 	}
 	c->ix = ix;
@@ -214,7 +214,7 @@ void dcp_index_pool_forget(struct dcp_index_pool *pool, const struct dcp_index *
 	pthread_mutex_unlock(&pool->lock);
 	for (; c; c = next) {
 		next = c->next;
-		conn_close(c);
+		close_conn(c);
 	}
 }
 
@@ -264,7 +264,7 @@ static void close_oldest(struct dcp_index_pool *pool)
 
 	while ((*at)->next)
 		at = &(*at)->next;
-	conn_close(*at);
+	close_conn(*at);
 	*at = NULL;
 	pool->n--;
 }
@@ -437,7 +437,7 @@ static bool name_is_safe(const char *name, size_t n)
 }
 
 /* Read the columns that only tensors have; the number of bytes is computed again. */
-static int tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
+static int read_tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
 {
 	struct dcp_tensor t = { .shape = row->shape };
 	sqlite3_int64 itemsize = sqlite3_column_int64(s, 6);
@@ -475,7 +475,7 @@ int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row)
 	row->nbytes = (uint64_t)nbytes;
 	row->broken = sqlite3_column_type(s, 4) != SQLITE_NULL;
 	if (kind == DCP_ROW_TENSOR)
-		return tensor_columns(s, row);
+		return read_tensor_columns(s, row);
 	row->entry = sqlite3_column_int(s, 5) == 1;
 	return 0;
 }

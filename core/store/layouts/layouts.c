@@ -106,7 +106,7 @@ enum { MAX_FILE = 4 << 20 };
 /* ---- one file ---- */
 
 /* The file does not exist: name a file with a similar name in the same directory. */
-static int no_file(const char *path, struct dcp_err *err)
+static int fail_no_file(const char *path, struct dcp_err *err)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	struct dcp_near nearness = dcp_near_to(base);
@@ -189,7 +189,7 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 	int rc = dcp_blob_open(path, &file);
 
 	if (rc == -ENOENT)
-		return no_file(path, err);
+		return fail_no_file(path, err);
 	if (rc == -EISDIR || rc == -EINVAL)
 		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: not a file", path);
 	if (rc < 0)
@@ -437,7 +437,8 @@ static const char *find_nearest(const struct dcp_layouts *t, const char *name)
 }
 
 /* Name a similar listed layout in the error of an unknown name. */
-static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct dcp_err *err)
+static int fail_no_name(const struct dcp_layouts *t, const char *name, int rc,
+			struct dcp_err *err)
 {
 	const char *near = find_nearest(t, name);
 
@@ -482,7 +483,7 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 	if (!found && !l && rc == 0)
 		rc = dcp_layout_named(name, &l, err);
 	if (rc == -ENOENT && strncmp(name, "mesh:", 5) != 0)
-		rc = no_name(t, name, rc, err);
+		rc = fail_no_name(t, name, rc, err);
 	if (!found && rc == 0) {
 		pthread_rwlock_wrlock(&t->lock);
 		found = dcp_layouts_by_name(t, name); /* another thread may have been faster */
@@ -524,7 +525,7 @@ int dcp_layouts_open(struct dcp_layouts *t, const char *word,
 	}
 	rc = dcp_layouts_open_file(path, mesh, colon ? (size_t)(colon - mesh) : 0, &l, err);
 	if (rc == -ENOENT && !strchr(path, '/'))
-		rc = no_name(t, path, rc, err);
+		rc = fail_no_name(t, path, rc, err);
 	if (rc < 0)
 		return rc;
 	pthread_rwlock_wrlock(&t->lock);

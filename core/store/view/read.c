@@ -240,8 +240,8 @@ static void fetch_pages(struct request *r)
 /* ---- copies ---- */
 
 /* Convert stored values of a piece to values of the tensor; whole elements. */
-static void to_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
-		      uint64_t n)
+static void convert_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
+			   uint64_t n)
 {
 	if (p->swap)
 		dcp_swap(dcp_dtype_swap_unit(view->t.dtype, view->t.itemsize), dst,
@@ -255,7 +255,7 @@ static void convert_runs(const struct dcp_view *view, const struct dcp_strided *
 			 char *dst)
 {
 	if (k == s->ndim) {
-		to_values(view, s->piece, dst, s->run / view->t.itemsize);
+		convert_values(view, s->piece, dst, s->run / view->t.itemsize);
 		return;
 	}
 	for (uint64_t i = 0; i < s->count[k]; i++)

@@ -91,7 +91,7 @@ static int by_file(const void *a, const void *b)
 
 /* ---- {rank}_0.distcp ---- */
 
-static void file_name(uint32_t file, char name[NAME])
+static void name_file(uint32_t file, char name[NAME])
 {
 	snprintf(name, NAME, "%" PRIu32 "_0.distcp", file);
 }
@@ -133,7 +133,7 @@ static int put_files(struct saving *s, struct dcp_writer *w)
 	for (uint32_t i = 0; rc == 0 && i < s->nfiles; i++, at = end) {
 		for (end = at; end < n && b[end].file == i;)
 			end++;
-		file_name(i, name);
+		name_file(i, name);
 		dcp_writer_file(w, name, false);
 		rc = put_file(s, b + at, end - at, w);
 	}
@@ -174,7 +174,7 @@ static void put_index(const struct saving *s, struct dcp_pickler *p, const struc
 	if (!s->old)
 		dcp_pickler_put(p, "w 0 w N w N w v", "is_flattened", "flattened_range",
 				"replica_id", "local_shape", t->ndim, part->shape);
-	file_name(b->file, name);
+	name_file(b->file, name);
 	dcp_pickler_str(p, name);
 }
 

@@ -132,7 +132,7 @@ static int put_item(struct saving *s, size_t item, size_t part)
 	return rc;
 }
 
-static void file_name(uint32_t rank, char name[32])
+static void name_file(uint32_t rank, char name[32])
 {
 	snprintf(name, 32, "__%u_0.distcp", rank);
 }
@@ -176,7 +176,7 @@ static int put_rank(struct saving *s, uint32_t rank)
 	char name[32];
 	int rc = 0;
 
-	file_name(rank, name);
+	name_file(rank, name);
 	dcp_writer_file(s->w, name, false);
 	for (size_t i = s->rank_first[rank]; rc == 0 && i < s->rank_first[rank + 1]; i++)
 		rc = put_item(s, s->parts[i].item, s->parts[i].part);
@@ -270,7 +270,7 @@ static void put_file_name(struct saving *s, uint32_t rank)
 		dcp_pickler_get(&s->p, s->file_memo[rank]);
 		return;
 	}
-	file_name(rank, name);
+	name_file(rank, name);
 	dcp_pickler_str(&s->p, name);
 	s->file_memo[rank] = dcp_pickler_last(&s->p);
 }

@@ -141,7 +141,7 @@ void load_blobs_free(struct load_blobs *b)
  * Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per
  * rank.
  */
-static int blobs_alloc(struct load_blobs *b, uint32_t ranks, bool kept, uint64_t step,
+static int alloc_blobs(struct load_blobs *b, uint32_t ranks, bool kept, uint64_t step,
 		       void **round)
 {
 	uint64_t total = 0, n;
@@ -208,7 +208,7 @@ static int gather_blobs(const struct dcpload_comm *comm, const void *mine, uint6
 	for (uint32_t r = 0; r < comm->ranks; r++)
 		most = DCP_MAX(most, out->n[r]);
 	step = DCP_MIN(most, DCP_MAX(GATHER_ROOM / comm->ranks, 4096));
-	rc = blobs_alloc(out, comm->ranks, kept, step, &round);
+	rc = alloc_blobs(out, comm->ranks, kept, step, &round);
 	pad = malloc(DCP_MAX(step, 1));
 	if (rc == 0 && !pad)
 		rc = -ENOMEM;
@@ -237,7 +237,7 @@ int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_
 	return gather_blobs(comm, mine, n, comm->rank == 0, out, err, timeout_ms);
 }
 
-static int other_release(struct dcpload_error *err, uint32_t r)
+static int fail_other_release(struct dcpload_error *err, uint32_t r)
 {
 	return load_fail(err, -EPROTO, "ranks 0 and %u run different releases of dcpfs", r);
 }
@@ -249,7 +249,7 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 
 	for (uint32_t r = 0; r < comm->ranks && rc == 0; r++)
 		if (out->n[r] != out->n[0] || (r == comm->rank && out->n[r] != n))
-			rc = other_release(err, r);
+			rc = fail_other_release(err, r);
 	if (rc < 0)
 		load_blobs_free(out);
 	return rc;
@@ -290,7 +290,7 @@ static int name_difference(const struct load_alike *own, size_t n, const struct 
 		a += an + 1;
 		b += bn + 1;
 	}
-	return other_release(err, r);
+	return fail_other_release(err, r);
 }
 
 int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,

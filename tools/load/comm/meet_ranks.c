@@ -562,9 +562,9 @@ static int report_late(const struct load_meeting *m, const struct place *places,
 		best->seen ? best->seen : "");
 }
 
-static int guest_loop(const struct load_meeting *m, const struct hello *hello,
-		      struct place *places, size_t n, struct pollfd *polls, int64_t deadline,
-		      struct dcpload_error *err)
+static int run_guest(const struct load_meeting *m, const struct hello *hello,
+		     struct place *places, size_t n, struct pollfd *polls, int64_t deadline,
+		     struct dcpload_error *err)
 {
 	for (;;) {
 		int64_t now = dcp_now_ms(), next = now + AGAIN_MOST_MS;
@@ -632,7 +632,7 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		places[i].at = at[i / m->nports];
 		load_address_set_port(&places[i].at, (uint16_t)(m->port + i % m->nports));
 	}
-	rc = guest_loop(m, &hello, places, n, polls, deadline, err);
+	rc = run_guest(m, &hello, places, n, polls, deadline, err);
 	if (rc >= 0)
 		fd[0] = rc;
 	for (size_t i = 0; i < n; i++)

@@ -54,7 +54,7 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 }
 
 /* Describe the failure @rc of the window. */
-static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
+static int fail_window(struct dcpload_plan *p, int rc, struct dcpload_error *err)
 {
 	if (p->ship && p->device->said[0])
 		return load_device_said(p->device, rc, err);
@@ -145,8 +145,8 @@ static int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 	/* Prefer a failure of this rank to the fact that another rank failed. */
 	if (failed >= 0 && (f[failed].err.msg[0] || rc == 0 || rc == -ECANCELED))
 		return f[failed].err.msg[0] ? load_fail_err(err, f[failed].rc, &f[failed].err)
-					    : window_error(p, f[failed].rc, err);
-	return rc < 0 ? window_error(p, rc, err) : 0;
+					    : fail_window(p, f[failed].rc, err);
+	return rc < 0 ? fail_window(p, rc, err) : 0;
 }
 
 /* ---- what a view must decode ---- */

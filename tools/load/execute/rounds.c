@@ -71,7 +71,7 @@ static int queue_read(struct filling *f, int fd, uint64_t off, uint8_t *to, uint
 	return rc;
 }
 
-static int direct_fd(struct filling *f)
+static int open_direct(struct filling *f)
 {
 	char path[40];
 
@@ -94,7 +94,7 @@ static int fill_host(struct filling *f, const struct dcp_chunk_stretch *s, uint8
 	uint64_t tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
 	int rc;
 
-	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
+	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || open_direct(f) < 0 ||
 	    (io == DCPLOAD_IO_AUTO && load_is_warm(f->file->fd, s->lo, n)))
 		return queue_read(f, f->file->fd, s->lo, to, n);
 	f->past = true;
@@ -109,8 +109,8 @@ static int flush_device(struct filling *f, struct dcp_err *err)
 {
 	struct dcpload_plan *p = f->p;
 	char why[80] = "";
-	int rc = f->nasked ? load_gds_read(p->gds, f->number, direct_fd(f), f->asked, f->nasked,
-					   why, sizeof(why))
+	int rc = f->nasked ? load_gds_read(p->gds, f->number, open_direct(f), f->asked,
+					   f->nasked, why, sizeof(why))
 			   : 0;
 
 	if (rc < 0)

@@ -349,9 +349,9 @@ static int gather_parts(struct load_link *l, void *all, uint64_t bytes)
  * Copy all messages, @bytes together, through @here to @there on the device; messages of this rank
  * to itself stay where they are.
  */
-static int to_device(struct nccl *n, char *there, char *here, uint64_t bytes,
-		     const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
-		     const void **from, void **to)
+static int copy_to_device(struct nccl *n, char *there, char *here, uint64_t bytes,
+			  const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
+			  const void **from, void **to)
 {
 	uint64_t at = 0;
 
@@ -383,7 +383,7 @@ static int exchange_in_host(struct load_link *l, const void *const *send, const 
 	if (rc == 0)
 		rc = n->link.d->kind->alloc(n->link.d, bytes, &there);
 	if (rc == 0)
-		rc = to_device(n, there, here, bytes, send, nsend, nrecv, from, to);
+		rc = copy_to_device(n, there, here, bytes, send, nsend, nrecv, from, to);
 	rc = load_agree(l->comm, load_device_said(l->d, rc, err), err, l->timeout_ms);
 	if (rc == 0) {
 		rc = exchange_messages(l, from, nsend, to, nrecv);

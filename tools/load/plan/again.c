@@ -130,8 +130,8 @@ static bool needs_file(const struct dcpload_plan *p, uint32_t file)
 }
 
 /* Collective. Plan without the files that ranks could not read. */
-static int without_lost(struct dcpload_plan *p, const struct load_blobs *b,
-			struct dcpload_error *err)
+static int plan_without_lost(struct dcpload_plan *p, const struct load_blobs *b,
+			     struct dcpload_error *err)
 {
 	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	bool stuck = false;
@@ -189,7 +189,7 @@ int load_again(struct dcpload_plan *p, bool *renewed, struct dcpload_error *err)
 		rc = load_renew(p, err);
 		rc = rc < 0 ? rc : decide_plan(p, err);
 	} else if (lost && !changed) {
-		rc = without_lost(p, &b, err);
+		rc = plan_without_lost(p, &b, err);
 	}
 	*renewed |= changed;
 	load_blobs_free(&b);

@@ -193,8 +193,8 @@ static int list_unwanted(struct stored *st, uint64_t i, const char *key)
 							  "stored, and wanted by no rank");
 }
 
-static int each_stored(struct stored *st,
-		       int (*fn)(struct stored *st, uint64_t i, const char *key))
+static int visit_stored(struct stored *st,
+			int (*fn)(struct stored *st, uint64_t i, const char *key))
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
@@ -233,7 +233,7 @@ static int join_wanted(struct stored *st, struct dcpload_error *err)
 static int find_unexpected(struct stored *st, struct dcpload_error *err)
 {
 	struct dcpload_plan *p = st->p;
-	int rc = each_stored(st, list_unwanted);
+	int rc = visit_stored(st, list_unwanted);
 
 	if (rc == 0 && p->flags & DCPLOAD_STRICT && p->list[DCPLOAD_UNEXPECTED].n)
 		return load_fail(err, -EINVAL, "%s is stored, and no rank wants it",
@@ -273,7 +273,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 
 	st.wanted = calloc(st.n / 8 + 1, 1);
 	if (rc == 0)
-		rc = st.wanted ? each_stored(&st, mark_wanted) : -ENOMEM;
+		rc = st.wanted ? visit_stored(&st, mark_wanted) : -ENOMEM;
 	rc = load_agree(comm, rc < 0 ? load_fail_err(err, rc, NULL) : 0, err, timeout);
 	if (rc == 0)
 		rc = gather_sums(&st, &sums, err);

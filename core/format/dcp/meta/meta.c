@@ -227,7 +227,7 @@ static bool pay_cost(struct dcp_tmeta *m, uint64_t cost)
 	return can;
 }
 
-static int too_dear(struct dcp_err *err)
+static int fail_too_dear(struct dcp_err *err)
 {
 	return dcp_fail(err, -E2BIG,
 			"its parts are referenced so often that they would expand to many "
@@ -245,8 +245,8 @@ static int check_size(const struct dcp_buf *b, struct dcp_err *err)
 }
 
 /* The number of the key in m->scratch; its slot is made. */
-static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *number,
-		      struct dcp_err *err)
+static int find_key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *number,
+			   struct dcp_err *err)
 {
 	int rc = dcp_intern_add(&m->names, s, n, m->guess, number);
 
@@ -270,9 +270,9 @@ static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 		     struct dcp_err *err)
 {
 	if (v.type == DCP_PV_STR && !pay_cost(m, v.node->n / TEXT))
-		return too_dear(err);
+		return fail_too_dear(err);
 	if (v.type == DCP_PV_STR && !memchr(v.node->data, '\0', v.node->n))
-		return key_number(m, v.node->data, v.node->n, number, err);
+		return find_key_number(m, v.node->data, v.node->n, number, err);
 	dcp_buf_reset(&m->scratch);
 	if (!dcp_tfield_component(&m->scratch, v)) {
 		char type[128];
@@ -282,7 +282,7 @@ static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 	}
 	if (dcp_buf_error(&m->scratch))
 		return dcp_fail(err, -ENOMEM, "out of memory for keys");
-	return key_number(m, m->scratch.p, m->scratch.n, number, err);
+	return find_key_number(m, m->scratch.p, m->scratch.n, number, err);
 }
 
 /* ---- state_dict_metadata ---- */
@@ -372,7 +372,7 @@ static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 		dcp_buf_varint(&m->entries, 0); /* no error */
 		chunk = dcp_pv_items(*chunks, &n);
 		if (!pay_cost(m, 2 * (uint64_t)n * (1 + h.ndim)))
-			rc = too_dear(&why);
+			rc = fail_too_dear(&why);
 		dcp_buf_varint(&m->entries, n);
 		for (size_t i = 0; i < n && rc == 0; i++)
 			rc = put_chunk(m, chunk[i], h.ndim, &why);
@@ -438,7 +438,7 @@ int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 /* ---- storage_data ---- */
 
 /* The filter field of a record that cannot be used: 2 and the number of the message. */
-static int error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
+static int find_error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
 {
 	uint32_t number;
 	int rc;
@@ -493,9 +493,9 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	rc = dcp_tfield_info(v, &info, &why);
 	filter = info.filter;
 	if (rc < 0)
-		rc = error_number(m, why.msg, &filter);
+		rc = find_error_number(m, why.msg, &filter);
 	else if (!pay_cost(m, info.path_len / TEXT))
-		return too_dear(err);
+		return fail_too_dear(err);
 	else
 		rc = dcp_intern_add(&m->files, info.path, info.path_len, m->last_file, &file);
 	if (rc < 0)
@@ -577,7 +577,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 		       memcmp(item[0].node->data, key.node->data, key.node->n) == 0))
 		return 0; /* the path is the key itself, or is empty */
 	if (!pay_path(m, item, n))
-		return too_dear(err);
+		return fail_too_dear(err);
 	for (size_t i = 1; i < DCP_MIN(n, (size_t)MAX_DEPTH) && rc >= 0; i++)
 		rc = add_container(m, item, i);
 	if (rc < 0)
@@ -628,7 +628,7 @@ int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 	if (rc < 0 || !shape || dcp_tfield_dims(*shape, "shape", dims, &ndim, NULL) < 0)
 		return rc;
 	if (!pay_cost(m, ndim))
-		return too_dear(err);
+		return fail_too_dear(err);
 	at = (uint32_t)m->paths.n;
 	dcp_buf_varint(&m->paths, ndim);
 	for (uint32_t k = 0; k < ndim; k++)

@@ -454,8 +454,8 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 /* ---- missing ranks ---- */
 
 /* Write the name @file with another rank as its last number, with the same number of digits. */
-static void other_rank(char *out, size_t n, const char *file, const char *extension,
-		       uint64_t rank)
+static void name_other_rank(char *out, size_t n, const char *file, const char *extension,
+			    uint64_t rank)
 {
 	const char *end = extension - 1, *start = dcp_digits_before(file, end);
 
@@ -482,7 +482,7 @@ static int emit_missing(const struct version *v, const struct dcp_load *in)
 		struct dcp_pdpart gone = { .label = text, .sink = in->sink };
 		struct dcp_pdname name;
 
-		other_rank(file, sizeof(file), like, last->extension, r);
+		name_other_rank(file, sizeof(file), like, last->extension, r);
 		if (dcp_dir_find(in->dir, file) || !dcp_pdname_read(file, &name))
 			continue;
 		snprintf(text, sizeof(text), "%s%s%s", name.ranks, v->extensions ? "." : "",

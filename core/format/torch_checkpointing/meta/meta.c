@@ -430,7 +430,7 @@ static bool read_rank(struct dcp_pv v, uint32_t *out)
 	return n < DCP_TITEMS_MAX_RANKS;
 }
 
-static int wrong_rank(struct dcp_err *err)
+static int fail_wrong_rank(struct dcp_err *err)
 {
 	return dcp_fail(err, -EBADMSG,
 			"a file belongs to something that is not a rank below %u",
@@ -450,7 +450,7 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if (!read_rank(kv[2 * i], &all[i].rank))
-			return wrong_rank(err);
+			return fail_wrong_rank(err);
 		if (read_layout(m, kv[2 * i + 1], &all[i]) < 0)
 			return -ENOMEM;
 	}
@@ -503,7 +503,7 @@ int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
 		uint32_t rank;
 
 		if (!read_rank(kv[2 * i], &rank))
-			return wrong_rank(err);
+			return fail_wrong_rank(err);
 		of = dcp_pv_pairs(kv[2 * i + 1], &k);
 		for (size_t j = 0; j < k && rc == 0; j++)
 			rc = add_layout(m, rank, of[2 * j], of[2 * j + 1], err);

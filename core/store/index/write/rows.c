@@ -252,7 +252,7 @@ struct draft {
 	struct dcp_err err;
 };
 
-static void draft_fail(struct draft *d, const char *why, const char *what)
+static void fail_draft(struct draft *d, const char *why, const char *what)
 {
 	if (d->error)
 		return;
@@ -309,7 +309,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 
 	if (code < 0 || !emitted.tensor) {
 		if (code == 0 && !d->t->npieces)
-			draft_fail(d, "an alias of a key that is not stored: ", key);
+			fail_draft(d, "an alias of a key that is not stored: ", key);
 		return code;
 	}
 	for (root = emitted.tensor; root;) { /* at most two steps: roots have no alias */
@@ -323,7 +323,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 	if (strcmp((const char *)sqlite3_column_text(s, 2), d->t->dtype_name) != 0 ||
 	    !same_text((const char *)sqlite3_column_text(s, 3), &w->shape)) {
 		if (!d->t->npieces)
-			draft_fail(d, "an alias whose dtype or shape is not that of ", key);
+			fail_draft(d, "an alias whose dtype or shape is not that of ", key);
 		return 0;
 	}
 	d->alias_of = emitted.tensor;
@@ -331,7 +331,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 	error = (const char *)sqlite3_column_text(s, 5);
 	if (d->borrows && error) {
 		d->partly = !d->error && sqlite3_column_int(s, 7) == 1;
-		draft_fail(d, "", error);
+		fail_draft(d, "", error);
 	}
 	return 0;
 }
@@ -355,7 +355,7 @@ static int examine_tensor(struct dcp_index_writer *w, struct draft *d)
 			       &d->nbytes, &err);
 	if (code < 0) {
 		d->partly = !d->error && code == -ENODATA;
-		draft_fail(d, "", err.msg);
+		fail_draft(d, "", err.msg);
 	}
 	return 0;
 }
@@ -373,9 +373,9 @@ static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t numbe
 	if (code < 0)
 		return code;
 	if (emitted.tensor)
-		draft_fail(d, "the key appears twice in the checkpoint: ", d->t->key);
+		fail_draft(d, "the key appears twice in the checkpoint: ", d->t->key);
 	else if (emitted.unknown)
-		draft_fail(d, crowded, "");
+		fail_draft(d, crowded, "");
 	else if (dcp_index_map_add(&w->keys, hash, number) < 0)
 		return dcp_index_no_memory(w);
 	return dcp_index_choose_stem(w, d->t->key,
@@ -469,7 +469,7 @@ static int prepare_row(struct dcp_index_writer *w, const struct dcp_tensor *t, s
 	if (w->pieces.n > DCP_INDEX_MAX_FIELD) {
 		static const struct dcp_tensor none;
 
-		draft_fail(d, "it has more pieces than an index can keep", "");
+		fail_draft(d, "it has more pieces than an index can keep", "");
 		dcp_buf_reset(&w->pieces);
 		dcp_pack_pieces(&w->pieces, &none);
 	}
@@ -495,9 +495,9 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	if (code < 0)
 		return code;
 	if (shorten_key(&s, &t.key, &t.path, &t.npath))
-		draft_fail(&d, s.why, "");
+		fail_draft(&d, s.why, "");
 	if (t.ndim > DCP_MAX_NDIM) { /* cannot be emitted at all */
-		draft_fail(&d, "it has more than 64 dimensions", "");
+		fail_draft(&d, "it has more than 64 dimensions", "");
 		t.ndim = 0;
 		t.npieces = 0;
 	}
@@ -511,7 +511,7 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	if (code == 0)
 		code = examine_tensor(w, &d);
 	if (code == 0 && t.cast && !dcp_tensor_shown_nbytes(&t, &d.nbytes)) {
-		draft_fail(&d, "it has more bytes than fit in 63 bits", "");
+		fail_draft(&d, "it has more bytes than fit in 63 bits", "");
 		d.nbytes = 0;
 	}
 	if (code == 0)

@@ -206,7 +206,7 @@ static int finish_rows(struct dcp_index_writer *w)
 	return rc == SQLITE_OK ? 0 : dcp_index_sql_failed(w, rc);
 }
 
-static int file_failed(struct dcp_index_writer *w, int code)
+static int fail_file(struct dcp_index_writer *w, int code)
 {
 	code = code == -EDQUOT ? -ENOSPC : code;
 	return dcp_index_give_up(w, code, strerror(-code));
@@ -223,7 +223,7 @@ static int sync_dir(struct dcp_index_writer *w)
 	/* Some file systems cannot sync a directory: then the rename is as durable as the file
 	 * system makes it. */
 	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
-		return file_failed(w, -errno);
+		return fail_file(w, -errno);
 	return 0;
 }
 
@@ -252,12 +252,12 @@ static int publish_file(struct dcp_index_writer *w, struct dcp_index **open_inde
 	if (code == 0 && fsync(fd) < 0)
 		code = -errno;
 	if (code < 0)
-		return file_failed(w, code);
+		return fail_file(w, code);
 	code = dcp_index_open_fd(dcp_take_fd(&fd), w->temp, &ix, &w->err);
 	if (code < 0)
 		return code;
 	if (rename(w->temp, w->path) < 0) {
-		code = file_failed(w, -errno);
+		code = fail_file(w, -errno);
 	} else {
 		dcp_free_ptr(&w->temp);
 		code = sync_dir(w);

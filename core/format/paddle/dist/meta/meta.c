@@ -284,8 +284,8 @@ int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value, stru
 
 /* ---- storage_metadata ---- */
 
-static int file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
-		       struct dcp_err *why)
+static int find_file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
+			    struct dcp_err *why)
 {
 	static const uint32_t none = DCP_PMETA_NONE;
 	const char *name = dcp_pv_str(v);
@@ -345,7 +345,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 	if (rc == 0 && replica.type != DCP_PV_NONE && !dcp_pv_u64(replica, &r.replica))
 		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(replica));
 	if (rc == 0)
-		rc = file_number(m, file, &r.file, &why);
+		rc = find_file_number(m, file, &r.file, &why);
 	if (rc == -ENOMEM || rc == -E2BIG)
 		return -ENOMEM;
 	if (rc < 0)

@@ -405,7 +405,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	return dcp_copies_add(&j->copies, t, j->at, file) < 0 ? -ENOMEM : 0;
 }
 
-static int always_labelled(void *ctx, const char *key)
+static int choose_labelled(void *ctx, const char *key)
 {
 	return 1;
 }
@@ -419,7 +419,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	struct dcp_pdkey k;
 	int rc;
 
-	part.choose = always_labelled;
+	part.choose = choose_labelled;
 	rc = dcp_pdkey_init(&k, &part, o->key, o->path, o->npath);
 	if (rc == 1) {
 		labelled.key = k.key;
@@ -450,7 +450,7 @@ static int read_params(struct dcp_pdjoin *j)
 }
 
 /* Write the name of the .pdattr: "w_dist1.pdparams" -> "w_dist1.pdattr". */
-static void attr_file(char out[DCP_GROUP_MAX + 8], const char *params)
+static void name_attr_file(char out[DCP_GROUP_MAX + 8], const char *params)
 {
 	const char *dot = strrchr(params, '.');
 	size_t n = dot ? (size_t)(dot - params) : strlen(params);
@@ -498,7 +498,7 @@ static int read_attr(struct dcp_pdjoin *j)
 	uint32_t number;
 	int rc;
 
-	attr_file(file, r->part->file);
+	name_attr_file(file, r->part->file);
 	if (!dcp_dir_find(j->in->dir, file))
 		return 0;
 	rc = dcp_emit_file(j->in->sink, file, &number);
