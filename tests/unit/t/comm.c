@@ -23,7 +23,7 @@
 #include "core/base/system.h"
 #include "tests/unit/t.h"
 
-/* Of a rank: alltoallv(), or allgather() where @send is NULL. */
+/* Of a rank: exchange_all(), or gather_all() where @send is NULL. */
 struct call {
 	const void *const *send;
 	const uint64_t *nsend;
@@ -75,14 +75,15 @@ struct queue {
 	struct head head; /* that arrived */
 };
 
-static void put(struct queue *q, uint32_t from, uint32_t to, const void *data, uint64_t n)
+static void put_message(struct queue *q, uint32_t from, uint32_t to, const void *data,
+			uint64_t n)
 {
 	if (n)
 		q->v[q->n++] = (struct message){ { from, to, n }, (char *)(uintptr_t)data };
 }
 
 /* As much as goes without waiting. */
-static int move(int fd, struct queue *q, bool in)
+static int move_bytes(int fd, struct queue *q, bool in)
 {
 	while (q->next < q->n) {
 		struct message *m = &q->v[q->next];
@@ -111,7 +112,7 @@ static int move(int fd, struct queue *q, bool in)
 }
 
 /* All queues, @in[node] and @out[node]. */
-static int carry(struct node *nd, struct queue *out, struct queue *in, int timeout_ms)
+static int carry_queues(struct node *nd, struct queue *out, struct queue *in, int timeout_ms)
 {
 	int64_t until = dcp_now_ms() + timeout_ms;
 
@@ -133,9 +134,9 @@ static int carry(struct node *nd, struct queue *out, struct queue *in, int timeo
 			return -ETIMEDOUT;
 		for (uint32_t r = 0; r < nd->nodes && rc == 0; r++) {
 			if (p[r].revents && p[r].events & POLLIN)
-				rc = move(nd->fd[r], &in[r], true);
+				rc = move_bytes(nd->fd[r], &in[r], true);
 			if (rc == 0 && p[r].revents && p[r].events & POLLOUT)
-				rc = move(nd->fd[r], &out[r], false);
+				rc = move_bytes(nd->fd[r], &out[r], false);
 		}
 		if (rc < 0)
 			return rc;
@@ -152,13 +153,15 @@ static void queue_messages(const struct node *nd, uint32_t other, struct queue *
 		for (uint32_t k = 0; k < nd->each; k++) {
 			const struct call *from = nd->call[i], *to = nd->call[k];
 
-			put(out, us + i, them + k, from->send[them + k], from->nsend[them + k]);
-			put(in, them + i, us + k, to->recv[them + i], to->nrecv[them + i]);
+			put_message(out, us + i, them + k, from->send[them + k],
+				    from->nsend[them + k]);
+			put_message(in, them + i, us + k, to->recv[them + i],
+				    to->nrecv[them + i]);
 		}
 }
 
 /* A call of all ranks of this node. */
-static int work(struct node *nd, int timeout_ms)
+static int serve_call(struct node *nd, int timeout_ms)
 {
 	size_t first = nd->self * nd->each, most = (size_t)nd->each * nd->each;
 	const struct call *one = nd->call[0];
@@ -193,11 +196,11 @@ static int work(struct node *nd, int timeout_ms)
 			else {
 				uint64_t n = nd->each * one->n;
 
-				put(&q[r], nd->self, r, one->all + nd->self * n, n);
-				put(&in[r], r, nd->self, one->all + r * n, n);
+				put_message(&q[r], nd->self, r, one->all + nd->self * n, n);
+				put_message(&in[r], r, nd->self, one->all + r * n, n);
 			}
 		}
-		rc = carry(nd, q, in, timeout_ms);
+		rc = carry_queues(nd, q, in, timeout_ms);
 		for (uint32_t r = 0; r < nd->nodes && one->send; r++)
 			for (size_t i = 0; i < in[r].next; i++) {
 				nd->got.messages++;
@@ -213,7 +216,7 @@ static int work(struct node *nd, int timeout_ms)
 /* ---- ranks ---- */
 
 /* With its lock: a rank does not come any more. */
-static void leave(struct node *nd)
+static void leave_node(struct node *nd)
 {
 	nd->gone++;
 	for (uint32_t r = 0; r < nd->nodes; r++)
@@ -223,7 +226,7 @@ static void leave(struct node *nd)
 }
 
 /* All ranks of the node meet; -ECONNRESET when they cannot any more, -ETIMEDOUT. */
-static int meet(const struct member *m, const struct call *call, int timeout_ms)
+static int meet_ranks(const struct member *m, const struct call *call, int timeout_ms)
 {
 	struct node *nd = m->node;
 	struct timespec until;
@@ -240,7 +243,7 @@ static int meet(const struct member *m, const struct call *call, int timeout_ms)
 	turn = nd->turn;
 	nd->call[m->number] = call;
 	if (!nd->gone && ++nd->here == nd->each) {
-		nd->rc = work(nd, timeout_ms);
+		nd->rc = serve_call(nd, timeout_ms);
 		nd->here = 0;
 		nd->turn++;
 		pthread_cond_broadcast(&nd->turned);
@@ -252,24 +255,24 @@ static int meet(const struct member *m, const struct call *call, int timeout_ms)
 	else if (nd->gone)
 		rc = -ECONNRESET;
 	if (rc)
-		leave(nd); /* what others would copy may be gone with it */
+		leave_node(nd); /* what others would copy may be gone with it */
 	pthread_mutex_unlock(&nd->lock);
 	return rc;
 }
 
-static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+static int gather_all(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
 	const struct call call = { .mine = mine, .n = n, .all = all };
 
-	return meet(ctx, &call, timeout_ms);
+	return meet_ranks(ctx, &call, timeout_ms);
 }
 
-static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
-		     void *const *recv, const uint64_t *nrecv, int timeout_ms)
+static int exchange_all(void *ctx, const void *const *send, const uint64_t *nsend,
+			void *const *recv, const uint64_t *nrecv, int timeout_ms)
 {
 	const struct call call = { send, nsend, recv, nrecv, NULL, 0, NULL };
 
-	return meet(ctx, &call, timeout_ms);
+	return meet_ranks(ctx, &call, timeout_ms);
 }
 
 void t_comm_node(const struct dcpload_comm *comm, struct t_comm_node *out)
@@ -277,14 +280,14 @@ void t_comm_node(const struct dcpload_comm *comm, struct t_comm_node *out)
 	*out = ((const struct member *)comm->ctx)->node->got;
 }
 
-static void *run(void *arg)
+static void *run_member(void *arg)
 {
 	struct member *m = arg;
 	struct node *nd = m->node;
 
 	m->got = nd->rank(&m->comm, nd->arg);
 	pthread_mutex_lock(&nd->lock);
-	leave(nd);
+	leave_node(nd);
 	pthread_mutex_unlock(&nd->lock);
 	return NULL;
 }
@@ -306,10 +309,10 @@ static int run_node(struct node *nd)
 			.flags = DCPLOAD_COMM_THREADS,
 			.name = "threads",
 			.ctx = &m[r],
-			.allgather = allgather,
-			.alltoallv = alltoallv,
+			.allgather = gather_all,
+			.alltoallv = exchange_all,
 		};
-		if (pthread_create(&m[r].thread, NULL, run, &m[r]))
+		if (pthread_create(&m[r].thread, NULL, run_member, &m[r]))
 			abort();
 	}
 	for (uint32_t r = 0; r < nd->each; r++) {

@@ -13,7 +13,7 @@
 
 struct t_fake t_fake;
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+static enum dcp_match probe_fake(const struct dcp_dir *dir, char *why, size_t n)
 {
 	if (dcp_dir_find(dir, "COMMIT"))
 		return DCP_MATCH_YES;
@@ -29,7 +29,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 }
 
 /* "a.loose" and "a-2.loose" are version a. */
-static bool group(const char *file, char *version)
+static bool group_fake(const char *file, char *version)
 {
 	size_t n = strcspn(file, "-.");
 
@@ -54,7 +54,7 @@ struct telling {
 	size_t npieces, ncopies;
 };
 
-static int tell(const struct dcp_sink *s, struct telling *w)
+static int tell_shard(const struct dcp_sink *s, struct telling *w)
 {
 	static const uint64_t zero;
 	const char *key = w->key;
@@ -84,7 +84,7 @@ static int add_line(const struct dcp_sink *s, struct telling *w, const char *key
 		    const char *name, uint64_t off, uint64_t n)
 {
 	struct dcp_piece p = { .run_lo = w->n, .run_n = n, .off = off, .nbytes = n };
-	int code = strchr("+=", *key) ? 0 : tell(s, w);
+	int code = strchr("+=", *key) ? 0 : tell_shard(s, w);
 
 	if (code == 0)
 		code = dcp_emit_file(s, name, &p.file);
@@ -102,7 +102,7 @@ static int add_line(const struct dcp_sink *s, struct telling *w, const char *key
 	return code;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+static int load_fake(const struct dcp_load *in, struct dcp_err *err)
 {
 	char text[4096] = "", key[64], name[64];
 	struct telling w = { .n = 0 };
@@ -123,7 +123,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	     p += used)
 		code = add_line(in->sink, &w, key, name, off, n);
 	if (code == 0)
-		code = tell(in->sink, &w);
+		code = tell_shard(in->sink, &w);
 	if (code == 0) /* facts about the version are not the adapter's to change */
 		code = dcp_emit_meta(in->sink, "format", "evil");
 	if (in->progress)
@@ -138,10 +138,10 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format t_fake_format = {
 	.name = "fake",
 	.what = "a checkpoint for tests",
-	.probe = probe,
-	.group = group,
+	.probe = probe_fake,
+	.group = group_fake,
 	.commit_file = commit_file,
-	.load = load,
+	.load = load_fake,
 };
 
 const struct dcp_format *const dcp_formats[] = { &t_fake_format, NULL };

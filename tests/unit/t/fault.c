@@ -121,7 +121,7 @@ PUBLIC int madvise(void *p, size_t n, int advice)
 
 /* ---- files ---- */
 
-static int ask(int fd, size_t *n, off_t off)
+static int ask_test(int fd, size_t *n, off_t off)
 {
 	t_fault_read_fn read = __atomic_load_n(&t_fault_read, __ATOMIC_ACQUIRE);
 
@@ -132,7 +132,7 @@ PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off);
 PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off)
 {
 	REAL(pread64);
-	errno = ask(fd, &n, off);
+	errno = ask_test(fd, &n, off);
 	return errno ? -1 : real(fd, to, n, off);
 }
 

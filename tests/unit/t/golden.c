@@ -68,7 +68,7 @@ struct collector {
 	const struct dcp_torch *t;
 };
 
-static int collect(void *ctx, const struct dcp_leaf *leaf)
+static int collect_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct collector *c = ctx;
 	struct dcp_buf json = DCP_BUF_INIT;
@@ -94,7 +94,8 @@ void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, unsigned ho
 
 	*l = (struct t_leaves){ 0 };
 	assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t),
-					      &(struct dcp_walk){ .how = how }, collect, &c),
+					      &(struct dcp_walk){ .how = how }, collect_leaf,
+					      &c),
 			 0);
 }
 

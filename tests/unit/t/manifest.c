@@ -25,7 +25,7 @@ static void join_paths(json_t *list)
 	}
 }
 
-static json_t *load(const char *folder)
+static json_t *load_manifest(const char *folder)
 {
 	char path[256];
 	json_t *root, *version;
@@ -45,7 +45,7 @@ static json_t *load(const char *folder)
 	return root;
 }
 
-static const char *text(const json_t *v, const char *name)
+static const char *get_text(const json_t *v, const char *name)
 {
 	return json_string_value(json_object_get(v, name));
 }
@@ -70,7 +70,7 @@ static char *entry_key(const json_t *v, const char *prefix)
 	struct dcp_buf b = DCP_BUF_INIT;
 	size_t i;
 
-	if (!strchr(text(v, "key"), '/') || json_array_size(path) < 2)
+	if (!strchr(get_text(v, "key"), '/') || json_array_size(path) < 2)
 		return key_of(json_object_get(v, "key"), prefix);
 	dcp_buf_str(&b, prefix);
 	json_array_foreach(path, i, c)
@@ -113,7 +113,7 @@ static void check_tensor(const struct t_sink *s, const json_t *want, const char 
 	if (!t)
 		fail_msg("%s was not told", key);
 	check_path(json_object_get(want, "path"), t->path, t->npath, key, prefix[0] ? 1 : 0);
-	assert_string_equal(t->dtype_name, text(want, "dtype"));
+	assert_string_equal(t->dtype_name, get_text(want, "dtype"));
 	assert_int_equal(t->ndim, json_array_size(shape));
 	for (uint32_t k = 0; k < t->ndim; k++)
 		assert_true((double)t->shape[k] == json_number_value(json_array_get(shape, k)));
@@ -122,14 +122,14 @@ static void check_tensor(const struct t_sink *s, const json_t *want, const char 
 		fail_msg("%s: %s", key, err.msg);
 	assert_true((double)n == json_number_value(json_object_get(want, "nbytes")));
 	t_sha256(bytes, n, hex);
-	if (strcmp(hex, text(truth_of(want), "sha256")) != 0)
+	if (strcmp(hex, get_text(truth_of(want), "sha256")) != 0)
 		fail_msg("%s: other bytes than the framework reads", key);
 	free(bytes);
 	free(key);
 }
 
 /* Real and integer spellings of one number are the same here. */
-static json_t *parse(const char *json, const char *key)
+static json_t *parse_json(const char *json, const char *key)
 {
 	json_error_t why;
 	json_t *v = json_loads(json, JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY | JSON_ALLOW_NUL,
@@ -164,8 +164,8 @@ static bool same_value(const json_t *got, const json_t *want)
 static void check_json(const struct dcp_object *o, const json_t *want)
 {
 	const json_t *value = json_object_get(want, "json");
-	const char *base64 = text(want, "base64");
-	json_t *got = parse(o->json, o->key);
+	const char *base64 = get_text(want, "base64");
+	json_t *got = parse_json(o->json, o->key);
 
 	/* "<module.Class>": it has no form in JSON */
 	if (json_is_string(value) && strchr(json_string_value(value), '<') &&
@@ -193,7 +193,7 @@ static void check_object(const struct t_sink *s, const json_t *want, const char 
 	if (o->error)
 		fail_msg("%s: %s", key, o->error);
 	check_path(json_object_get(want, "path"), o->path, o->npath, key, prefix[0] ? 1 : 0);
-	assert_string_equal(o->type, text(want, "type"));
+	assert_string_equal(o->type, get_text(want, "type"));
 	check_json(o, want);
 	free(key);
 }
@@ -258,7 +258,7 @@ static bool is_of_part(const json_t *root, const char *name, const char *key)
 
 	json_array_foreach(json_object_get(root, "versions"), i, v)
 	{
-		const char *other = text(v, "name");
+		const char *other = get_text(v, "name");
 		char prefix[256];
 
 		put_prefix(prefix, sizeof(prefix), other, name);
@@ -273,7 +273,7 @@ static bool is_of_part(const json_t *root, const char *name, const char *key)
 static void check_nothing_else(const struct t_sink *s, const json_t *root,
 			       const json_t *version, const char *prefix)
 {
-	const char *name = text(version, "name");
+	const char *name = get_text(version, "name");
 	const json_t *tensors = json_object_get(version, "tensors");
 	const json_t *objects = json_object_get(version, "objects");
 	const json_t *refused = json_object_get(version, "refused");
@@ -303,14 +303,14 @@ static void check_nothing_else(const struct t_sink *s, const json_t *root,
 unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char *name,
 			  const char *prefix)
 {
-	json_t *root = load(folder);
+	json_t *root = load_manifest(folder);
 	const json_t *version, *v;
 	unsigned found = 0;
 	size_t i, j;
 
 	json_array_foreach(json_object_get(root, "versions"), i, version)
 	{
-		if (strcmp(text(version, "name"), name) != 0)
+		if (strcmp(get_text(version, "name"), name) != 0)
 			continue;
 		json_array_foreach(json_object_get(version, "tensors"), j, v)
 		{
@@ -328,12 +328,12 @@ unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char
 
 void t_manifest_each(const char *folder, t_manifest_fn fn)
 {
-	json_t *root = load(folder);
+	json_t *root = load_manifest(folder);
 	const json_t *version;
 	size_t i;
 
 	json_array_foreach(json_object_get(root, "versions"), i, version)
-		fn(folder, text(version, "name"),
+		fn(folder, get_text(version, "name"),
 		   json_is_true(json_object_get(version, "complete")));
 	json_decref(root);
 }

@@ -20,7 +20,7 @@ struct trying {
 };
 
 /* @n bytes of a stripe go to @rank. */
-static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n)
+static void send_stripe(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n)
 {
 	struct t_rounds *r = t->r;
 	uint32_t owner = (uint32_t)(stripe % r->ranks);
@@ -66,7 +66,7 @@ static void add_packed(struct trying *t, uint32_t rank, const struct job_needs *
 
 			dcp_strided_clip(s, k * stripe, (k + 1) * stripe, 1, add_bytes, &n);
 			if (n)
-				send(t, t->base[all->v[i].file] + k, rank, n);
+				send_stripe(t, t->base[all->v[i].file] + k, rank, n);
 		}
 	}
 }
@@ -87,7 +87,7 @@ static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 			uint64_t number = lo / t->r->stripe;
 
 			hi = DCP_MIN((number + 1) * t->r->stripe, v[i].hi);
-			send(t, t->base[v[i].file] + number, rank, hi - lo);
+			send_stripe(t, t->base[v[i].file] + number, rank, hi - lo);
 		}
 	free(v);
 	if (rc == 0)
@@ -96,8 +96,8 @@ static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 }
 
 /* Once, with r->stripe. */
-static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp_file_id *files,
-		 size_t nfiles, struct job_needs *all)
+static int count_rounds(struct t_rounds *r, const struct dcp_job *job,
+			const struct dcp_file_id *files, size_t nfiles, struct job_needs *all)
 {
 	struct trying t = { .r = r, .base = calloc(nfiles + 1, sizeof(*t.base)) };
 	uint64_t n = 0;
@@ -150,7 +150,7 @@ int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
 	while (rc == 0 &&
 	       (next = dcp_stripe_size(r->staging, r->ranks, 0, next, r->most)) != r->stripe) {
 		r->stripe = next;
-		rc = count(r, job, files, nfiles, &all);
+		rc = count_rounds(r, job, files, nfiles, &all);
 	}
 	dcp_job_needs_finish(&all);
 	return rc;

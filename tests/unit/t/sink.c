@@ -20,7 +20,7 @@
 
 enum { MOST = 1 << 20 };
 
-static void *copy(struct t_sink *s, const void *p, size_t n)
+static void *copy_bytes(struct t_sink *s, const void *p, size_t n)
 {
 	void *to = dcp_arena_alloc(&s->arena, n ? n : 1);
 
@@ -32,12 +32,12 @@ static void *copy(struct t_sink *s, const void *p, size_t n)
 
 static const char *copy_str(struct t_sink *s, const char *p)
 {
-	return p ? copy(s, p, strlen(p) + 1) : NULL;
+	return p ? copy_bytes(s, p, strlen(p) + 1) : NULL;
 }
 
 static const char *const *copy_path(struct t_sink *s, const char *const *path, size_t n)
 {
-	const char **to = copy(s, path, n * sizeof(*path));
+	const char **to = copy_bytes(s, path, n * sizeof(*path));
 
 	for (size_t i = 0; i < n; i++)
 		to[i] = copy_str(s, path[i]);
@@ -45,7 +45,7 @@ static const char *const *copy_path(struct t_sink *s, const char *const *path, s
 }
 
 /* Make room for one more at the end of an array that doubles. */
-static void *more(struct t_sink *s, void *p, size_t n, size_t size)
+static void *make_room(struct t_sink *s, void *p, size_t n, size_t size)
 {
 	void *to = p;
 
@@ -58,7 +58,7 @@ static void *more(struct t_sink *s, void *p, size_t n, size_t size)
 	return to;
 }
 
-static bool fails(struct t_sink *s)
+static bool has_failed(struct t_sink *s)
 {
 	return ++s->calls == s->fail_at;
 }
@@ -67,14 +67,14 @@ static int on_file(void *ctx, const char *name, uint32_t *number)
 {
 	struct t_sink *s = ctx;
 
-	if (fails(s))
+	if (has_failed(s))
 		return -ENOSPC;
 	for (size_t i = 0; i < s->nfiles; i++)
 		if (strcmp(s->file[i], name) == 0) {
 			*number = (uint32_t)i;
 			return 0;
 		}
-	s->file = more(s, s->file, s->nfiles, sizeof(*s->file));
+	s->file = make_room(s, s->file, s->nfiles, sizeof(*s->file));
 	s->file[s->nfiles] = copy_str(s, name);
 	*number = (uint32_t)s->nfiles++;
 	return 0;
@@ -97,7 +97,7 @@ static int check_files(const struct t_sink *s, const struct dcp_tensor *t, struc
 	return 0;
 }
 
-static const char *check(struct t_sink *s, const struct dcp_tensor *t)
+static const char *check_tensor(struct t_sink *s, const struct dcp_tensor *t)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_tiling tl;
@@ -118,9 +118,9 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	struct dcp_piece *piece;
 	struct dcp_tensor *to;
 
-	if (fails(s))
+	if (has_failed(s))
 		return -ENOSPC;
-	s->tensor = more(s, s->tensor, s->ntensors, sizeof(*s->tensor));
+	s->tensor = make_room(s, s->tensor, s->ntensors, sizeof(*s->tensor));
 	to = &s->tensor[s->ntensors++];
 	*to = *t;
 	assert_non_null(t->key);
@@ -129,21 +129,22 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	to->key = copy_str(s, t->key);
 	to->path = copy_path(s, t->path, t->npath);
 	to->dtype_name = copy_str(s, t->dtype_name);
-	to->shape = copy(s, t->shape, t->ndim * sizeof(*t->shape));
+	to->shape = copy_bytes(s, t->shape, t->ndim * sizeof(*t->shape));
 	to->alias_of = copy_str(s, t->alias_of);
 	to->error = copy_str(s, t->error);
-	to->pieces = piece = copy(s, t->pieces, t->npieces * sizeof(*t->pieces));
+	to->pieces = piece = copy_bytes(s, t->pieces, t->npieces * sizeof(*t->pieces));
 	for (size_t i = 0; i < t->npieces; i++) {
-		piece[i].lo = copy(s, piece[i].lo, t->ndim * sizeof(uint64_t));
-		piece[i].len = copy(s, piece[i].len, t->ndim * sizeof(uint64_t));
+		piece[i].lo = copy_bytes(s, piece[i].lo, t->ndim * sizeof(uint64_t));
+		piece[i].len = copy_bytes(s, piece[i].len, t->ndim * sizeof(uint64_t));
 		if (piece[i].stride)
-			piece[i].stride = copy(s, piece[i].stride, t->ndim * sizeof(uint64_t));
+			piece[i].stride =
+				copy_bytes(s, piece[i].stride, t->ndim * sizeof(uint64_t));
 		if (piece[i].more)
-			piece[i].more = copy(s, piece[i].more,
-					     piece[i].nmore * sizeof(struct dcp_term));
+			piece[i].more = copy_bytes(s, piece[i].more,
+						   piece[i].nmore * sizeof(struct dcp_term));
 	}
 	if (!to->error)
-		to->error = check(s, to);
+		to->error = check_tensor(s, to);
 	return 0;
 }
 
@@ -152,9 +153,9 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	struct t_sink *s = ctx;
 	struct dcp_object *to;
 
-	if (fails(s))
+	if (has_failed(s))
 		return -ENOSPC;
-	s->object = more(s, s->object, s->nobjects, sizeof(*s->object));
+	s->object = make_room(s, s->object, s->nobjects, sizeof(*s->object));
 	to = &s->object[s->nobjects++];
 	*to = *o;
 	assert_non_null(o->key);
@@ -165,9 +166,9 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	to->type = copy_str(s, o->type);
 	to->error = copy_str(s, o->error);
 	if (o->stored)
-		to->stored = copy(s, o->stored, sizeof(*o->stored));
+		to->stored = copy_bytes(s, o->stored, sizeof(*o->stored));
 	if (o->json) {
-		char *json = copy(s, o->json, o->json_len + 1);
+		char *json = copy_bytes(s, o->json, o->json_len + 1);
 
 		json[o->json_len] = '\0';
 		to->json = json;
@@ -179,9 +180,9 @@ static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct t_sink *s = ctx;
 
-	if (fails(s))
+	if (has_failed(s))
 		return -ENOSPC;
-	s->fact = more(s, s->fact, s->nfacts, sizeof(*s->fact));
+	s->fact = make_room(s, s->fact, s->nfacts, sizeof(*s->fact));
 	s->fact[s->nfacts++] = (struct t_fact){ copy_str(s, name), copy_str(s, value) };
 	return 0;
 }
@@ -317,9 +318,9 @@ static int decode_text(const struct dcp_source *text, struct dcp_buf *buf, struc
 	return 0;
 }
 
-static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
-		  const struct dcp_source *file, struct dcp_source *window, struct dcp_buf *buf,
-		  struct place *at, struct dcp_err *err)
+static int locate_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+			const struct dcp_source *file, struct dcp_source *window,
+			struct dcp_buf *buf, struct place *at, struct dcp_err *err)
 {
 	*window = dcp_source_window(file, p->off, p->nbytes);
 	at->src = *window;
@@ -370,8 +371,8 @@ static void flip_signs(char *e, size_t size, size_t unit, bool last)
 		e[k - 1] = (char)(e[k - 1] ^ 0x80);
 }
 
-static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const struct place *at,
-		  char *out, struct dcp_err *err)
+static int gather_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+			const struct place *at, char *out, struct dcp_err *err)
 {
 	uint64_t i[DCP_MAX_NDIM] = { 0 }, dst_stride[DCP_MAX_NDIM];
 
@@ -419,8 +420,8 @@ static int read_piece(const struct t_sink *s, const struct dcp_tensor *t,
 	if (rc < 0)
 		return rc;
 	assert_int_equal(dcp_source_fd(fd, &file), 0);
-	rc = locate(t, p, &file, &window, &buf, &at, err);
-	return rc < 0 ? rc : gather(t, p, &at, out, err);
+	rc = locate_piece(t, p, &file, &window, &buf, &at, err);
+	return rc < 0 ? rc : gather_piece(t, p, &at, out, err);
 }
 
 char *t_sink_read(const struct t_sink *s, const struct dcp_tensor *t, size_t *n,

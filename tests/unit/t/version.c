@@ -5,7 +5,7 @@
 #include "core/store/index/index.h"
 #include "tests/unit/t.h"
 
-static void hear(void *ctx, enum dcp_log_level level, const char *line)
+static void hear_log(void *ctx, enum dcp_log_level level, const char *line)
 {
 	struct t_version *p = ctx;
 	size_t n = strlen(p->said);
@@ -27,7 +27,7 @@ int t_version_setup(void **state)
 	t_dir_put(&p->dir, "run/step-1/b.shard", NULL, 100);
 	t_dir_text(&p->dir, "run/step-1/COMMIT",
 		   "x a.shard 0 60\ny b.shard 60 40\nz gone.shard 0 4\n");
-	p->log = (struct dcp_log){ DCP_LOG_DEBUG, hear, p };
+	p->log = (struct dcp_log){ DCP_LOG_DEBUG, hear_log, p };
 	p->opts = (struct dcp_store_opts){ .cache_dir = p->cache, .log = &p->log };
 	t_fake = (struct t_fake){ 0 };
 	*state = p;

@@ -6,8 +6,8 @@
 
 static const char *const states[] = { "fp32", "exp_avg", "exp_avg_sq" };
 
-static void fill(float *to, const struct t_ds *c, const char *state, const struct t_ds_param *p,
-		 unsigned share)
+static void fill_param(float *to, const struct t_ds *c, const char *state,
+		       const struct t_ds_param *p, unsigned share)
 {
 	for (size_t i = 0; i < t_ds_numel(p); i++)
 		to[i] = c->value ? c->value(c, state, p, share, i)
@@ -59,7 +59,7 @@ static struct flat whole_group(const struct t_ds *c, unsigned group, const char 
 			continue;
 		while (c->align && f.lean % c->align)
 			f.v[f.lean++] = -7;
-		fill(f.v + f.lean, c, state, &c->param[i], cut.share);
+		fill_param(f.v + f.lean, c, state, &c->param[i], cut.share);
 		f.lean += t_ds_numel(&c->param[i]);
 	}
 	for (f.n = f.lean; f.n % unit; f.n++)
@@ -86,7 +86,7 @@ static struct flat rank_slices(const struct t_ds *c, unsigned group, const char 
 		each = (n + cut.count - 1) / cut.count;
 		for (size_t k = 0; k < each * cut.count; k++)
 			whole[k] = -9;
-		fill(whole, c, state, &c->param[i], cut.share);
+		fill_param(whole, c, state, &c->param[i], cut.share);
 		memcpy(f.v + f.n, whole + cut.index * each, each * sizeof(float));
 		f.n += each;
 	}
@@ -412,7 +412,7 @@ static void push_module(struct t_stream *s, const struct t_ds *c)
 			free(v);
 			continue;
 		}
-		fill(v, c, "module", p, 0);
+		fill_param(v, c, "module", p, 0);
 		for (size_t d = p->ndim; d-- > 0; step *= p->shape[d])
 			stride[d] = step;
 		snprintf(key, sizeof(key), "%zu", s->n);
@@ -466,7 +466,7 @@ static void push_fragments(struct t_stream *s, const struct t_ds *c, unsigned ra
 		int64_t shape = (int64_t)each;
 
 		assert_non_null(v);
-		fill(v, c, "module", &c->param[i], 0);
+		fill_param(v, c, "module", &c->param[i], 0);
 		if (c->param[i].frozen) {
 			t_stream_key(s, c->param[i].name);
 			t_stream_tensor(s, "FloatStorage", v + rank * each, each, sizeof(*v), 0,

@@ -104,7 +104,7 @@ static void push_list_of(struct dcp_buf *b, const char *key, const char *pattern
 	t_pk_appends(b);
 }
 
-static void exact(const struct t_ds_global *g, char out[160])
+static void write_exact(const struct t_ds_global *g, char out[160])
 {
 	size_t n = 0;
 
@@ -131,7 +131,7 @@ static void push_sub(struct dcp_buf *b, const struct t_ds_world *w, const struct
 	int64_t sums[T_DS_MAX_SUBS];
 	char pattern[160];
 
-	exact(g, pattern);
+	write_exact(g, pattern);
 	t_pk_dict(b);
 	t_pk_mark(b);
 	push_list_of(b, "patterns", pattern);
@@ -156,7 +156,7 @@ static void push_widths(struct dcp_buf *b, const struct t_ds_world *w,
 {
 	char pattern[160];
 
-	exact(g, pattern);
+	write_exact(g, pattern);
 	t_pk_str(b, pattern);
 	t_pk_list(b);
 	t_pk_mark(b);
@@ -222,7 +222,7 @@ static void push_map(struct dcp_buf *b, const struct t_ds_world *w, const struct
 {
 	char pattern[160];
 
-	exact(g, pattern);
+	write_exact(g, pattern);
 	t_pk_str(b, pattern);
 	t_pk_dict(b);
 	t_pk_mark(b);
@@ -281,7 +281,7 @@ static void push_rules(struct dcp_buf *b, const struct t_ds_world *w)
 /* ---- experts ---- */
 
 /* The expert of the whole that the @i-th of a share is: AutoEP's are placed anyhow. */
-static unsigned placed(const struct t_ds_world *w, unsigned share, unsigned i)
+static unsigned find_placed(const struct t_ds_world *w, unsigned share, unsigned i)
 {
 	unsigned total = w->ep * w->local_experts, at = share * w->local_experts + i;
 
@@ -312,7 +312,7 @@ static void push_layers(struct dcp_buf *b, const struct t_ds_world *w)
 		int64_t has[8];
 
 		for (unsigned i = 0; i < w->local_experts; i++)
-			has[i] = placed(w, s, i);
+			has[i] = find_placed(w, s, i);
 		t_pk_dict(b);
 		t_pk_mark(b);
 		t_pk_str(b, "rank");
@@ -339,8 +339,8 @@ void t_ds_expert_name(const struct t_ds_world *w, const struct t_ds_global *g, u
 
 /* ---- what one rank writes ---- */
 
-static float value(const struct t_ds *c, const char *state, const struct t_ds_param *p,
-		   unsigned share, size_t i)
+static float make_value(const struct t_ds *c, const char *state, const struct t_ds_param *p,
+			unsigned share, size_t i)
 {
 	const struct t_ds_global *g = p->of;
 	const struct t_ds_world *w = c->world_of;
@@ -353,7 +353,8 @@ static float value(const struct t_ds *c, const char *state, const struct t_ds_pa
 		size_t each = t_ds_numel(p) / w->local_experts;
 
 		return t_ds_value(state, g->name,
-				  placed(w, share, (unsigned)(i / each)) * each + i % each);
+				  find_placed(w, share, (unsigned)(i / each)) * each +
+					  i % each);
 	}
 	t_ds_expert_name(w, g, share, name);
 	return t_ds_value(state, name, element_of(g, rank, i));
@@ -388,7 +389,7 @@ static void write_part(const struct t_ds_world *w, const struct t_dir *d, unsign
 			  .autoep = w->autoep ? layers->p : NULL,
 			  .autoep_n = layers->n,
 			  .world_of = w,
-			  .value = value };
+			  .value = make_value };
 
 	for (size_t i = 0; i < w->n; i++) {
 		struct t_ds_param *p = &local[c.nparams];

@@ -16,13 +16,13 @@ static void text_pair(struct dcp_buf *b, const char *key, const char *value)
 	t_pk_str(b, value);
 }
 
-static void begin(struct dcp_buf *b)
+static void begin_dict(struct dcp_buf *b)
 {
 	t_pk_dict(b);
 	t_pk_mark(b);
 }
 
-static void list(struct dcp_buf *b, const int64_t *v, size_t n, size_t step)
+static void put_list(struct dcp_buf *b, const int64_t *v, size_t n, size_t step)
 {
 	t_pk_list(b);
 	t_pk_mark(b);
@@ -31,11 +31,11 @@ static void list(struct dcp_buf *b, const int64_t *v, size_t n, size_t step)
 	t_pk_appends(b);
 }
 
-static void placement(struct dcp_buf *b, const char *p)
+static void put_placement(struct dcp_buf *b, const char *p)
 {
 	const char *slash = strchr(p, '/');
 
-	begin(b);
+	begin_dict(b);
 	text_pair(b, "type",
 		  *p == 'S'   ? "Shard"
 		  : *p == 'T' ? "StridedShard"
@@ -52,7 +52,7 @@ static void placement(struct dcp_buf *b, const char *p)
 	t_pk_setitems(b);
 }
 
-static void ranks(struct dcp_buf *b, const struct t_titem *t)
+static void put_ranks(struct dcp_buf *b, const struct t_titem *t)
 {
 	size_t n = t->nranks, product = 1;
 
@@ -65,15 +65,15 @@ static void ranks(struct dcp_buf *b, const struct t_titem *t)
 	t_pk_tuple(b);
 }
 
-static void mesh(struct dcp_buf *b, const struct t_titem *t)
+static void put_mesh(struct dcp_buf *b, const struct t_titem *t)
 {
 	t_pk_str(b, "mesh_spec");
-	begin(b);
+	begin_dict(b);
 	text_pair(b, "device_type", "cpu");
 	t_pk_str(b, "mesh_shape");
 	t_pk_dims(b, t->mesh, t->nmesh);
 	t_pk_str(b, "mesh_data");
-	ranks(b, t);
+	put_ranks(b, t);
 	t_pk_str(b, "mesh_dim_names");
 	t_pk_none(b);
 	t_pk_setitems(b);
@@ -81,11 +81,11 @@ static void mesh(struct dcp_buf *b, const struct t_titem *t)
 	t_pk_list(b);
 	t_pk_mark(b);
 	for (size_t i = 0; i < t->nmesh; i++)
-		placement(b, t->placed[i]);
+		put_placement(b, t->placed[i]);
 	t_pk_appends(b);
 }
 
-static void boxes(struct dcp_buf *b, const struct t_titem *t)
+static void put_boxes(struct dcp_buf *b, const struct t_titem *t)
 {
 	static const char *const names[] = { "global_offsets", "local_offsets", "local_sizes" };
 
@@ -94,38 +94,38 @@ static void boxes(struct dcp_buf *b, const struct t_titem *t)
 		t_pk_list(b);
 		t_pk_mark(b);
 		for (size_t i = 0; i < t->nboxes; i++)
-			list(b, t->boxes + (3 * i + corner) * t->ndim, t->ndim, 1);
+			put_list(b, t->boxes + (3 * i + corner) * t->ndim, t->ndim, 1);
 		t_pk_appends(b);
 	}
 }
 
 /* One group. */
-static void group(struct dcp_buf *b, const struct t_titem *t)
+static void put_group(struct dcp_buf *b, const struct t_titem *t)
 {
-	begin(b);
+	begin_dict(b);
 	t_pk_str(b, "sharding_metadata");
-	begin(b);
+	begin_dict(b);
 	text_pair(b, "type", t->type ? t->type : "DTensorShardingMetadata");
 	t_pk_str(b, "data");
-	begin(b);
+	begin_dict(b);
 	t_pk_str(b, "global_shape");
-	list(b, t->shape, t->ndim, 1);
+	put_list(b, t->shape, t->ndim, 1);
 	text_pair(b, "dtype", t->dtype ? t->dtype : "torch.float32");
 	if (t->boxes)
-		boxes(b, t);
+		put_boxes(b, t);
 	else
-		mesh(b, t);
+		put_mesh(b, t);
 	t_pk_setitems(b);
 	t_pk_setitems(b);
 	t_pk_str(b, "ranks");
-	ranks(b, t);
+	put_ranks(b, t);
 	t_pk_setitems(b);
 }
 
 /* All tensors; those that follow each other under one path are groups of it. */
-static void tensors(struct dcp_buf *b, const struct t_titem_meta *m)
+static void put_tensors(struct dcp_buf *b, const struct t_titem_meta *m)
 {
-	begin(b);
+	begin_dict(b);
 	for (size_t i = 0; i < m->ntensors; i++) {
 		const struct t_titem *t = &m->tensor[i];
 		char flat[300];
@@ -135,39 +135,39 @@ static void tensors(struct dcp_buf *b, const struct t_titem_meta *m)
 		t_pk_str(b, m->flat ? flat : t->path);
 		t_pk_list(b);
 		t_pk_mark(b);
-		group(b, t);
+		put_group(b, t);
 		for (; i + 1 < m->ntensors && strcmp(t->path, m->tensor[i + 1].path) == 0; i++)
-			group(b, &m->tensor[i + 1]);
+			put_group(b, &m->tensor[i + 1]);
 		t_pk_appends(b);
 	}
 	t_pk_setitems(b);
 }
 
-static void layout(struct dcp_buf *b, const struct t_titem_file *f)
+static void put_layout(struct dcp_buf *b, const struct t_titem_file *f)
 {
 	if (!f->path) {
 		t_pk_none(b);
 		return;
 	}
-	begin(b);
+	begin_dict(b);
 	text_pair(b, "file_path", f->path);
 	t_pk_str(b, "serialization_format");
-	begin(b);
+	begin_dict(b);
 	text_pair(b, "type", f->format);
 	t_pk_setitems(b);
 	t_pk_setitems(b);
 }
 
-static void files(struct dcp_buf *b, const struct t_titem_meta *m)
+static void put_files(struct dcp_buf *b, const struct t_titem_meta *m)
 {
-	begin(b);
+	begin_dict(b);
 	for (size_t i = 0; i < m->nfiles; i++) {
 		t_pk_int(b, m->file[i].rank);
 		if (m->flat) {
-			begin(b);
+			begin_dict(b);
 			t_pk_str(b, m->item);
 		}
-		layout(b, &m->file[i]);
+		put_layout(b, &m->file[i]);
 		if (m->flat)
 			t_pk_setitems(b);
 	}
@@ -179,20 +179,20 @@ void t_titem_put_meta(const struct t_dir *d, const struct t_titem_meta *m)
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
 	t_pk_start(&b);
-	begin(&b);
+	begin_dict(&b);
 	t_pk_str(&b, "metadata");
 	if (m->flat) {
-		tensors(&b, m);
+		put_tensors(&b, m);
 		t_pk_str(&b, "rank_to_layout_info_mappings");
-		files(&b, m);
+		put_files(&b, m);
 	} else {
-		begin(&b);
+		begin_dict(&b);
 		t_pk_str(&b, m->item);
-		begin(&b);
+		begin_dict(&b);
 		t_pk_str(&b, "nested_path_to_metadata");
-		tensors(&b, m);
+		put_tensors(&b, m);
 		t_pk_str(&b, "rank_to_layout_info");
-		files(&b, m);
+		put_files(&b, m);
 		t_pk_setitems(&b);
 		t_pk_setitems(&b);
 		text_pair(&b, "version", "2.0");
@@ -206,7 +206,7 @@ void t_titem_put_meta(const struct t_dir *d, const struct t_titem_meta *m)
 
 /* ---- files ---- */
 
-static size_t volume(const struct t_titem_local *t)
+static size_t count_elements(const struct t_titem_local *t)
 {
 	size_t n = 1;
 
@@ -223,7 +223,7 @@ void t_titem_put_torch(const struct t_dir *d, const char *name, const struct t_t
 	char member[40];
 
 	t_pk_start(&b);
-	begin(&b);
+	begin_dict(&b);
 	for (size_t i = 0; i < n; i++) {
 		int64_t stride[8], step = 1;
 
@@ -231,8 +231,8 @@ void t_titem_put_torch(const struct t_dir *d, const char *name, const struct t_t
 			stride[k] = step;
 		snprintf(member, sizeof(member), "%zu", i);
 		t_pk_str(&b, t[i].key);
-		t_pk_tensor(&b, "FloatStorage", member, (int64_t)volume(&t[i]), 0, t[i].shape,
-			    stride, t[i].ndim);
+		t_pk_tensor(&b, "FloatStorage", member, (int64_t)count_elements(&t[i]), 0,
+			    t[i].shape, stride, t[i].ndim);
 	}
 	t_pk_setitems(&b);
 	t_pk_stop(&b);
@@ -240,7 +240,7 @@ void t_titem_put_torch(const struct t_dir *d, const char *name, const struct t_t
 	t_zip_add(&z, "archive/byteorder", "little", 6);
 	for (size_t i = 0; i < n; i++) {
 		snprintf(member, sizeof(member), "archive/data/%zu", i);
-		t_zip_add(&z, member, t[i].data, volume(&t[i]) * sizeof(float));
+		t_zip_add(&z, member, t[i].data, count_elements(&t[i]) * sizeof(float));
 	}
 	t_zip_add(&z, "archive/version", "3\n", 2);
 	t_zip_end(&z);
@@ -256,7 +256,7 @@ void t_titem_put_safetensors(const struct t_dir *d, const char *name,
 
 	dcp_buf_add(&b, &(uint64_t){ 0 }, 8);
 	for (size_t i = 0; i < n; i++) {
-		uint64_t end = at + volume(&t[i]) * sizeof(float);
+		uint64_t end = at + count_elements(&t[i]) * sizeof(float);
 
 		dcp_buf_printf(&b, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", i ? "," : "{",
 			       t[i].key);
@@ -270,7 +270,7 @@ void t_titem_put_safetensors(const struct t_dir *d, const char *name,
 	length = b.n - 8;
 	memcpy(b.p, &length, 8);
 	for (size_t i = 0; i < n; i++)
-		dcp_buf_add(&b, t[i].data, volume(&t[i]) * sizeof(float));
+		dcp_buf_add(&b, t[i].data, count_elements(&t[i]) * sizeof(float));
 	t_dir_put(d, name, b.p, b.n);
 }
 

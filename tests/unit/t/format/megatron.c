@@ -112,8 +112,8 @@ void t_megatron_dir(char name[64], int tp, int pp, int ep, int npp, int nep)
 /* ---- whole jobs ---- */
 
 /* Each element its number in the whole: what rank @t of the job holds. */
-static void slice(float *v, const struct t_megatron_job *j, const struct t_megatron_param *p,
-		  int t, int64_t *shape)
+static void slice_param(float *v, const struct t_megatron_job *j,
+			const struct t_megatron_param *p, int t, int64_t *shape)
 {
 	int64_t rows = p->ndim > 1 ? p->shape[0] : 1, cols = p->shape[p->ndim - 1];
 	int64_t along = p->cut < 0 ? 1 : p->shape[p->cut];
@@ -147,7 +147,7 @@ static void put_chunk(struct t_megatron_file *f, const struct t_megatron_job *j,
 
 		if ((p->pp >= 0 && p->pp != s) || (p->ep >= 0 && p->ep != e) || p->chunk != c)
 			continue;
-		slice(v, j, p, t, shape);
+		slice_param(v, j, p, t, shape);
 		t_megatron_param(f, p->key, v, shape, p->ndim);
 	}
 }

@@ -3,7 +3,7 @@
 
 #include "tests/unit/t/format/megatron_ref.h"
 
-static void put(struct t_ref_array *a, int v)
+static void put_element(struct t_ref_array *a, int v)
 {
 	assert_true(a->n < T_REF_ELEMS);
 	a->v[a->n++] = (float)v;
@@ -13,7 +13,7 @@ static void put(struct t_ref_array *a, int v)
 static void put_row(struct t_ref_array *a, int row, int cols)
 {
 	for (int c = 0; c < cols; c++)
-		put(a, row * cols + c);
+		put_element(a, row * cols + c);
 }
 
 static void shape_rows(struct t_ref_array *a, int cols)
@@ -33,7 +33,7 @@ static int qkv_row(const struct t_ref_job *j, int which, int head, int c)
 
 /* One rank: (3, heads, head size), (heads, head size, 3), or for each group its queries, its
  * key, its value. */
-static void qkv(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int cols)
+static void put_qkv(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int cols)
 {
 	int n = j->heads / r, per = j->heads / j->groups;
 
@@ -64,7 +64,8 @@ static void qkv(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, 
 }
 
 /* The first layer: its part of the gate, then its part of what is gated. */
-static void outputs(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int cols)
+static void put_outputs(struct t_ref_array *a, const struct t_ref_job *j, int t, int r,
+			int cols)
 {
 	int n = j->ffn / r;
 
@@ -75,20 +76,20 @@ static void outputs(struct t_ref_array *a, const struct t_ref_job *j, int t, int
 }
 
 /* A layer whose inputs, @of all in all, are cut. */
-static void inputs(struct t_ref_array *a, int rows, int of, int t, int r)
+static void put_inputs(struct t_ref_array *a, int rows, int of, int t, int r)
 {
 	int n = of / r;
 
 	for (int i = 0; i < rows; i++)
 		for (int c = t * n; c < (t + 1) * n; c++)
-			put(a, i * of + c);
+			put_element(a, i * of + c);
 	shape_rows(a, n);
 	a->ndim = 2;
 	a->shape[0] = rows;
 	a->shape[1] = n;
 }
 
-static void rows(struct t_ref_array *a, int of, int cols, int t, int r)
+static void put_rows(struct t_ref_array *a, int of, int cols, int t, int r)
 {
 	int n = of / r;
 
@@ -98,8 +99,8 @@ static void rows(struct t_ref_array *a, int of, int cols, int t, int r)
 }
 
 /* Experts of rank @e of @n in one matrix: first layers, transposed, consecutive. */
-static void matrix1(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int e,
-		    int n)
+static void put_matrix1(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int e,
+			int n)
 {
 	int local = j->experts / n, part = j->ffn / r;
 
@@ -107,21 +108,23 @@ static void matrix1(struct t_ref_array *a, const struct t_ref_job *j, int t, int
 		for (int i = 0; i < j->hidden; i++)
 			for (int half = 0; half <= j->gated; half++)
 				for (int f = t * part; f < (t + 1) * part; f++)
-					put(a, ((x * j->hidden + i) * 2 + half) * j->ffn + f);
+					put_element(a,
+						    ((x * j->hidden + i) * 2 + half) * j->ffn +
+							    f);
 	a->ndim = 2;
 	a->shape[0] = j->hidden;
 	a->shape[1] = (int64_t)a->n / j->hidden;
 }
 
-static void matrix2(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int e,
-		    int n)
+static void put_matrix2(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int e,
+			int n)
 {
 	int local = j->experts / n, part = j->ffn / r;
 
 	for (int x = e * local; x < (e + 1) * local; x++)
 		for (int f = t * part; f < (t + 1) * part; f++)
 			for (int i = 0; i < j->hidden; i++)
-				put(a, (x * j->ffn + f) * j->hidden + i);
+				put_element(a, (x * j->ffn + f) * j->hidden + i);
 	shape_rows(a, j->hidden);
 	a->ndim = 2;
 }
@@ -129,7 +132,7 @@ static void matrix2(struct t_ref_array *a, const struct t_ref_job *j, int t, int
 void t_ref_vocab(struct t_ref_array *a, const struct t_ref_job *j, int t, int r)
 {
 	a->n = 0;
-	rows(a, j->vocab, j->hidden, t, r);
+	put_rows(a, j->vocab, j->hidden, t, r);
 }
 
 /* ---- keys ---- */
@@ -178,33 +181,33 @@ void t_ref_fill(struct t_ref_array *a, const struct t_ref_job *j, int kind, int 
 	switch (kind) {
 	case T_REF_QKV:
 	case T_REF_QKV_BIAS:
-		qkv(a, j, t, r, kind == T_REF_QKV ? j->hidden : 1);
+		put_qkv(a, j, t, r, kind == T_REF_QKV ? j->hidden : 1);
 		break;
 	case T_REF_PROJ:
-		inputs(a, j->hidden, j->heads * j->head, t, r);
+		put_inputs(a, j->hidden, j->heads * j->head, t, r);
 		break;
 	case T_REF_NORM:
-		rows(a, j->hidden, 1, 0, 1);
+		put_rows(a, j->hidden, 1, 0, 1);
 		break;
 	case T_REF_FC1:
 	case T_REF_SHARED1:
 	case T_REF_EXPERT1:
-		outputs(a, j, t, r, j->hidden);
+		put_outputs(a, j, t, r, j->hidden);
 		break;
 	case T_REF_FC1_BIAS:
 	case T_REF_EXPERT1_BIAS:
-		outputs(a, j, t, r, 1);
+		put_outputs(a, j, t, r, 1);
 		break;
 	case T_REF_FC2:
 	case T_REF_SHARED2:
 	case T_REF_EXPERT2:
-		inputs(a, j->hidden, j->ffn, t, r);
+		put_inputs(a, j->hidden, j->ffn, t, r);
 		break;
 	case T_REF_MATRIX1:
-		matrix1(a, j, t, r, e, n);
+		put_matrix1(a, j, t, r, e, n);
 		break;
 	default:
-		matrix2(a, j, t, r, e, n);
+		put_matrix2(a, j, t, r, e, n);
 	}
 }
 

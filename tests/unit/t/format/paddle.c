@@ -28,13 +28,13 @@ static void end_object(struct dcp_buf *b)
 	t_pk_build(b);
 }
 
-static void dims(struct dcp_buf *b, const char *name, const int64_t *v, uint32_t n)
+static void put_dims(struct dcp_buf *b, const char *name, const int64_t *v, uint32_t n)
 {
 	t_pk_str(b, name);
 	t_pk_dims(b, v, n);
 }
 
-static void run(struct dcp_buf *b, const struct t_pd_piece *p)
+static void put_run(struct dcp_buf *b, const struct t_pd_piece *p)
 {
 	t_pk_str(b, "is_flattened");
 	t_pk_bool(b, p->flat);
@@ -45,18 +45,18 @@ static void run(struct dcp_buf *b, const struct t_pd_piece *p)
 		t_pk_none(b);
 }
 
-static void entry(struct dcp_buf *b, char generation, const struct t_pd_piece *p)
+static void put_entry(struct dcp_buf *b, char generation, const struct t_pd_piece *p)
 {
 	t_paddle_class(b, generation, "LocalTensorMetadata");
-	dims(b, "global_offset", p->lo, p->ndim);
-	dims(b, "local_shape", p->len, p->ndim);
+	put_dims(b, "global_offset", p->lo, p->ndim);
+	put_dims(b, "local_shape", p->len, p->ndim);
 	if (generation >= 'B') {
 		t_pk_str(b, "dtype");
 		t_pk_str(b, p->dtype);
 	}
 	if (generation >= 'C') {
-		dims(b, "global_shape", p->shape, p->ndim);
-		run(b, p);
+		put_dims(b, "global_shape", p->shape, p->ndim);
+		put_run(b, p);
 	}
 	end_object(b);
 }
@@ -72,7 +72,7 @@ void t_paddle_state(struct dcp_buf *b, char generation, const struct t_pd_piece 
 		t_pk_mark(b);
 		for (next = i; next < n && strcmp(p[next].key, p[i].key) == 0; next++)
 			if (!p[next].only_stored)
-				entry(b, generation, &p[next]);
+				put_entry(b, generation, &p[next]);
 		t_pk_appends(b);
 	}
 	t_pk_setitems(b);
@@ -89,15 +89,15 @@ void t_paddle_storage(struct dcp_buf *b, char generation, const struct t_pd_piec
 		t_paddle_class(b, generation, "LocalTensorIndex");
 		t_pk_str(b, "tensor_key");
 		t_pk_str(b, p[i].key);
-		dims(b, "global_offset", p[i].lo, p[i].ndim);
+		put_dims(b, "global_offset", p[i].lo, p[i].ndim);
 		if (generation >= 'C') {
-			run(b, &p[i]);
+			put_run(b, &p[i]);
 			t_pk_str(b, "replica_id");
 			if (p[i].replica < 0)
 				t_pk_none(b);
 			else
 				t_pk_int(b, p[i].replica);
-			dims(b, "local_shape", p[i].len, p[i].ndim);
+			put_dims(b, "local_shape", p[i].len, p[i].ndim);
 		}
 		end_object(b);
 		t_pk_str(b, p[i].file);
@@ -139,7 +139,7 @@ void t_paddle_open(struct dcp_buf *b, int protocol)
 	t_pk_mark(b);
 }
 
-static void dtype(struct dcp_buf *b, const char *code)
+static void put_dtype(struct dcp_buf *b, const char *code)
 {
 	t_pk_global(b, "numpy", "dtype");
 	t_pk_mark(b);
@@ -161,7 +161,7 @@ static void dtype(struct dcp_buf *b, const char *code)
 }
 
 /* _codecs.encode(text, "latin1") */
-static void text(struct dcp_buf *b, const uint8_t *bytes, size_t n)
+static void put_text(struct dcp_buf *b, const uint8_t *bytes, size_t n)
 {
 	struct dcp_buf s = DCP_BUF_INIT;
 
@@ -197,10 +197,10 @@ void t_paddle_array(struct dcp_buf *b, const char *key, const char *code, uint32
 	t_pk_mark(b);
 	t_pk_int(b, 1);
 	t_pk_dims(b, shape, ndim);
-	dtype(b, code);
+	put_dtype(b, code);
 	t_pk_bool(b, false);
 	if (b->p[1] == 2)
-		text(b, bytes, n);
+		put_text(b, bytes, n);
 	else
 		t_pk_bytes(b, bytes, n);
 	t_pk_tuple(b);

@@ -112,8 +112,8 @@ static void cut_out(const struct t_pw_tensor *t, const struct t_pd_piece *p,
 	}
 }
 
-static void store(struct t_paddle_world *w, unsigned rank, const struct t_pw_tensor *t,
-		  struct t_pd_piece p)
+static void store_piece(struct t_paddle_world *w, unsigned rank, const struct t_pw_tensor *t,
+			struct t_pd_piece p)
 {
 	struct dcp_buf bytes = DCP_BUF_INIT;
 	int64_t run = p.run[1] - p.run[0];
@@ -181,7 +181,7 @@ static void store_copies(struct t_paddle_world *w, const struct t_pw_tensor *t,
 		p.replica = all ? (int64_t)((i + n - main) % n) : -1;
 		p.only_stored = all && i > 0;
 		if (i == main || all || w->generation == 'A')
-			store(w, ranks[i], t, p);
+			store_piece(w, ranks[i], t, p);
 		if (i != main && w->generation == 'A')
 			w->np--;
 	}
@@ -215,7 +215,7 @@ static void cut_by_mesh(struct t_paddle_world *w, const struct t_pw_tensor *t)
 /* ---- others ---- */
 
 /* Generation C: runs of the flattening of two blocks, cut anywhere. */
-static void flatten(struct t_paddle_world *w, const struct t_pw_tensor *t)
+static void flatten_blocks(struct t_paddle_world *w, const struct t_pw_tensor *t)
 {
 	int64_t half = t->shape[0] / 2, at[2] = { 0, half };
 	uint64_t row = t->n / (uint64_t)t->shape[0];
@@ -230,16 +230,16 @@ static void flatten(struct t_paddle_world *w, const struct t_pw_tensor *t)
 		cut = (int64_t)t_pw_random((uint64_t)all + 1);
 		p.run[1] = cut;
 		if (cut)
-			store(w, 2 * b, t, p);
+			store_piece(w, 2 * b, t, p);
 		p.run[0] = cut;
 		p.run[1] = all;
 		if (cut < all)
-			store(w, 2 * b + 1, t, p);
+			store_piece(w, 2 * b + 1, t, p);
 	}
 }
 
 /* New values for the box of @p. */
-static void fill(struct t_pw_tensor *t, const struct t_pd_piece *p)
+static void fill_box(struct t_pw_tensor *t, const struct t_pd_piece *p)
 {
 	for (uint64_t e = 0; e < t->n; e++) {
 		uint64_t left = e;
@@ -259,7 +259,7 @@ static void fill(struct t_pw_tensor *t, const struct t_pd_piece *p)
  * The whole and some boxes of it, listed in any order and each with values of its own: what
  * counts is the one listed last. Before C an offset names one file.
  */
-static void overlap(struct t_paddle_world *w, struct t_pw_tensor *t)
+static void overlap_boxes(struct t_paddle_world *w, struct t_pw_tensor *t)
 {
 	unsigned n = 2 + (unsigned)t_pw_random(T_PW_RANKS - 1);
 	unsigned whole = (unsigned)t_pw_random(n), first = (unsigned)t_pw_random(T_PW_RANKS);
@@ -280,8 +280,8 @@ static void overlap(struct t_paddle_world *w, struct t_pw_tensor *t)
 			i < whole && memcmp(p.lo, (int64_t[T_PD_NDIM]){ 0 }, sizeof(p.lo)) == 0;
 		if (taken)
 			continue;
-		fill(t, &p);
-		store(w, (first + i) % T_PW_RANKS, t, p);
+		fill_box(t, &p);
+		store_piece(w, (first + i) % T_PW_RANKS, t, p);
 	}
 }
 
@@ -302,9 +302,9 @@ static void make_tensor(struct t_paddle_world *w, unsigned k)
 	for (uint64_t i = 0; i < t->n * t->type->size; i++)
 		t->bytes[i] = (uint8_t)t_pw_random(256);
 	if (how == 0)
-		overlap(w, t);
+		overlap_boxes(w, t);
 	else if (how == 1 && w->generation == 'C')
-		flatten(w, t);
+		flatten_blocks(w, t);
 	else
 		cut_by_mesh(w, t);
 }

@@ -5,7 +5,7 @@
 
 #include "tests/unit/t/format/torch.h"
 
-static void put(struct dcp_buf *b, uint64_t v, unsigned bytes)
+static void put_number(struct dcp_buf *b, uint64_t v, unsigned bytes)
 {
 	for (unsigned i = 0; i < bytes; i++) {
 		uint8_t byte = (uint8_t)(v >> (8 * i));
@@ -54,8 +54,8 @@ static void push_text(struct dcp_buf *b, const uint8_t *p, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] >= 0x80)
-			put(&text, p[i] >= 0xc0 ? 0xc3 : 0xc2, 1);
-		put(&text, p[i] >= 0x80 ? (p[i] & 0xbf) : p[i], 1);
+			put_number(&text, p[i] >= 0xc0 ? 0xc3 : 0xc2, 1);
+		put_number(&text, p[i] >= 0x80 ? (p[i] & 0xbf) : p[i], 1);
 	}
 	t_pk_global(b, "_codecs", "encode");
 	t_pk_mark(b);
@@ -70,8 +70,8 @@ static void push_payload(struct dcp_buf *b, int protocol, const struct t_pd_arra
 	if (protocol == 2) {
 		push_text(b, a->data, a->nbytes);
 	} else if (protocol == 5) {
-		put(b, 0x96, 1); /* BYTEARRAY8 */
-		put(b, a->nbytes, 8);
+		put_number(b, 0x96, 1); /* BYTEARRAY8 */
+		put_number(b, a->nbytes, 8);
 		dcp_buf_add(b, a->data, a->nbytes);
 	} else {
 		t_pk_bytes(b, a->data, a->nbytes);
@@ -168,23 +168,23 @@ void t_pd_close(struct dcp_buf *b, enum t_pd_wrap wrap)
 
 /* ---- protobuf ---- */
 
-static void varint(struct dcp_buf *b, uint64_t v)
+static void put_varint(struct dcp_buf *b, uint64_t v)
 {
 	for (; v >= 0x80; v >>= 7)
-		put(b, (v & 0x7f) | 0x80, 1);
-	put(b, v, 1);
+		put_number(b, (v & 0x7f) | 0x80, 1);
+	put_number(b, v, 1);
 }
 
 void t_pb_varint(struct dcp_buf *b, uint32_t field, uint64_t value)
 {
-	varint(b, (uint64_t)field << 3);
-	varint(b, value);
+	put_varint(b, (uint64_t)field << 3);
+	put_varint(b, value);
 }
 
 void t_pb_bytes(struct dcp_buf *b, uint32_t field, const void *p, size_t n)
 {
-	varint(b, (uint64_t)field << 3 | 2);
-	varint(b, n);
+	put_varint(b, (uint64_t)field << 3 | 2);
+	put_varint(b, n);
 	dcp_buf_add(b, p, n);
 }
 
@@ -203,8 +203,8 @@ void t_lod_tensor(struct dcp_buf *b, uint32_t type, const int64_t *dims, size_t 
 	dcp_auto_buf struct dcp_buf desc = DCP_BUF_INIT;
 
 	tensor_desc(&desc, type, dims, ndim);
-	put(b, 0, 4);
-	put(b, desc.n, 4);
+	put_number(b, 0, 4);
+	put_number(b, desc.n, 4);
 	dcp_buf_add(b, desc.p, desc.n);
 	dcp_buf_add(b, data, nbytes);
 }
@@ -212,8 +212,8 @@ void t_lod_tensor(struct dcp_buf *b, uint32_t type, const int64_t *dims, size_t 
 void t_lod(struct dcp_buf *b, uint32_t type, const int64_t *dims, size_t ndim, const void *data,
 	   size_t nbytes)
 {
-	put(b, 0, 4);
-	put(b, 0, 8);
+	put_number(b, 0, 4);
+	put_number(b, 0, 8);
 	t_lod_tensor(b, type, dims, ndim, data, nbytes);
 }
 

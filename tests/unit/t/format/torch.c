@@ -8,12 +8,12 @@
 #include "tests/unit/t.h"
 #include "tests/unit/t/parse/zip.h"
 
-static void op(struct dcp_buf *b, char c)
+static void put_op(struct dcp_buf *b, char c)
 {
 	dcp_buf_add(b, &c, 1);
 }
 
-static void num(struct dcp_buf *b, unsigned bytes, uint64_t v)
+static void put_num(struct dcp_buf *b, unsigned bytes, uint64_t v)
 {
 	dcp_buf_add(b, &v, bytes);
 }
@@ -25,27 +25,27 @@ void t_pk_start(struct dcp_buf *b)
 
 void t_pk_stop(struct dcp_buf *b)
 {
-	op(b, '.');
+	put_op(b, '.');
 }
 
 void t_pk_none(struct dcp_buf *b)
 {
-	op(b, 'N');
+	put_op(b, 'N');
 }
 
 void t_pk_bool(struct dcp_buf *b, bool v)
 {
-	op(b, v ? '\x88' : '\x89');
+	put_op(b, v ? '\x88' : '\x89');
 }
 
 void t_pk_int(struct dcp_buf *b, int64_t v)
 {
 	if (v >= 0 && v < 256) {
-		op(b, 'K');
-		num(b, 1, (uint64_t)v);
+		put_op(b, 'K');
+		put_num(b, 1, (uint64_t)v);
 	} else if (v >= INT32_MIN && v <= INT32_MAX) {
-		op(b, 'J');
-		num(b, 4, (uint64_t)v);
+		put_op(b, 'J');
+		put_num(b, 4, (uint64_t)v);
 	} else {
 		t_pk_long(b, &v, 8);
 	}
@@ -56,14 +56,14 @@ void t_pk_float(struct dcp_buf *b, double v)
 	uint64_t bits;
 
 	memcpy(&bits, &v, 8);
-	op(b, 'G');
-	num(b, 8, __builtin_bswap64(bits));
+	put_op(b, 'G');
+	put_num(b, 8, __builtin_bswap64(bits));
 }
 
 void t_pk_long(struct dcp_buf *b, const void *le, uint8_t n)
 {
-	op(b, '\x8a');
-	num(b, 1, n);
+	put_op(b, '\x8a');
+	put_num(b, 1, n);
 	dcp_buf_add(b, le, n);
 }
 
@@ -74,15 +74,15 @@ void t_pk_str(struct dcp_buf *b, const char *s)
 
 void t_pk_str_n(struct dcp_buf *b, const char *s, size_t n)
 {
-	op(b, 'X');
-	num(b, 4, n);
+	put_op(b, 'X');
+	put_num(b, 4, n);
 	dcp_buf_add(b, s, n);
 }
 
 void t_pk_bytes(struct dcp_buf *b, const void *p, size_t n)
 {
-	op(b, 'B');
-	num(b, 4, n);
+	put_op(b, 'B');
+	put_num(b, 4, n);
 	dcp_buf_add(b, p, n);
 }
 
@@ -93,74 +93,74 @@ void t_pk_global(struct dcp_buf *b, const char *module, const char *name)
 
 void t_pk_list(struct dcp_buf *b)
 {
-	op(b, ']');
+	put_op(b, ']');
 }
 
 void t_pk_dict(struct dcp_buf *b)
 {
-	op(b, '}');
+	put_op(b, '}');
 }
 
 void t_pk_set(struct dcp_buf *b)
 {
-	op(b, '\x8f');
+	put_op(b, '\x8f');
 }
 
 void t_pk_mark(struct dcp_buf *b)
 {
-	op(b, '(');
+	put_op(b, '(');
 }
 
 void t_pk_get(struct dcp_buf *b, uint8_t memo)
 {
-	op(b, 'h');
-	num(b, 1, memo);
+	put_op(b, 'h');
+	put_num(b, 1, memo);
 }
 
 void t_pk_tuple(struct dcp_buf *b)
 {
-	op(b, 't');
+	put_op(b, 't');
 }
 
 void t_pk_appends(struct dcp_buf *b)
 {
-	op(b, 'e');
+	put_op(b, 'e');
 }
 
 void t_pk_setitems(struct dcp_buf *b)
 {
-	op(b, 'u');
+	put_op(b, 'u');
 }
 
 void t_pk_additems(struct dcp_buf *b)
 {
-	op(b, '\x90');
+	put_op(b, '\x90');
 }
 
 void t_pk_reduce(struct dcp_buf *b)
 {
-	op(b, 'R');
+	put_op(b, 'R');
 }
 
 void t_pk_newobj(struct dcp_buf *b)
 {
-	op(b, '\x81');
+	put_op(b, '\x81');
 }
 
 void t_pk_build(struct dcp_buf *b)
 {
-	op(b, 'b');
+	put_op(b, 'b');
 }
 
 void t_pk_persid(struct dcp_buf *b)
 {
-	op(b, 'Q');
+	put_op(b, 'Q');
 }
 
 void t_pk_put(struct dcp_buf *b, uint8_t memo)
 {
-	op(b, 'q');
-	num(b, 1, memo);
+	put_op(b, 'q');
+	put_num(b, 1, memo);
 }
 
 void t_pk_dims(struct dcp_buf *b, const int64_t *dims, size_t n)

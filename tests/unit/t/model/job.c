@@ -108,7 +108,8 @@ static bool is_viewed(struct t_job_ask *a, uint32_t rank)
 }
 
 /* Mark what is needed of files, which what is read depends on. */
-static const char *want(struct t_job_ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
+static const char *mark_wanted(struct t_job_ask *a, uint32_t rank, uint64_t e,
+			       const uint64_t *at)
 {
 	uint64_t off, stripe = a->w->stripe;
 	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
@@ -127,7 +128,8 @@ static const char *want(struct t_job_ask *a, uint32_t rank, uint64_t e, const ui
 	return NULL;
 }
 
-static const char *move(struct t_job_ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
+static const char *count_moved(struct t_job_ask *a, uint32_t rank, uint64_t e,
+			       const uint64_t *at)
 {
 	uint64_t off = 0;
 	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
@@ -305,9 +307,9 @@ static const char *check_tensors(struct t_job *w, const struct dcp_job *job,
 				w->viewed[r] += a->volume[r] * a->t->itemsize;
 				continue;
 			}
-			wrong = each_element(a, r, want);
+			wrong = each_element(a, r, mark_wanted);
 			if (!wrong)
-				wrong = each_element(a, r, move);
+				wrong = each_element(a, r, count_moved);
 		}
 	}
 	if (!wrong)

@@ -6,7 +6,7 @@
 
 #include "tests/unit/t.h"
 
-static la_ssize_t take(struct archive *a, void *ctx, const void *p, size_t n)
+static la_ssize_t take_bytes(struct archive *a, void *ctx, const void *p, size_t n)
 {
 	(void)a;
 	dcp_buf_add(ctx, p, n);
@@ -32,7 +32,7 @@ void t_pack(struct dcp_buf *out, enum dcp_codec codec, const void *p, size_t n)
 	assert_int_equal(archive_write_add_filter(a, filters[codec]), ARCHIVE_OK);
 	if (codec == DCP_CODEC_GZIP)
 		archive_write_set_filter_option(a, "gzip", "timestamp", NULL);
-	assert_int_equal(archive_write_open(a, out, NULL, take, NULL), ARCHIVE_OK);
+	assert_int_equal(archive_write_open(a, out, NULL, take_bytes, NULL), ARCHIVE_OK);
 	archive_entry_set_filetype(e, AE_IFREG);
 	archive_entry_set_pathname(e, "data");
 	assert_int_equal(archive_write_header(a, e), ARCHIVE_OK);

@@ -59,8 +59,8 @@ char *t_tensor_bytes(struct dcp_version *v, const char *key, size_t *n, char *wh
 	return bytes;
 }
 
-static int64_t twin(struct dcp_version *b, enum dcp_row_kind kind, const char *prefix,
-		    const struct dcp_row *row)
+static int64_t find_twin(struct dcp_version *b, enum dcp_row_kind kind, const char *prefix,
+			 const struct dcp_row *row)
 {
 	struct dcp_arena arena;
 	struct dcp_row other;
@@ -120,7 +120,7 @@ static size_t same_kind(struct dcp_version *a, struct dcp_version *b, enum dcp_r
 
 	assert_int_equal(dcp_index_scan(dcp_version_index(a), kind, 0, false, &s), 0);
 	while ((rc = dcp_index_scan_next(s, &row)) == 1) {
-		int64_t id = twin(b, kind, prefix, &row);
+		int64_t id = find_twin(b, kind, prefix, &row);
 
 		if (kind == DCP_ROW_TENSOR)
 			same_bytes(a, row.id, b, id, row.key);

@@ -6,7 +6,7 @@
 
 #include "tests/unit/t.h"
 
-static void sum(char *h)
+static void put_sum(char *h)
 {
 	unsigned total = 0;
 	char text[24];
@@ -32,7 +32,7 @@ static void put_size(const struct t_tar *t, char *h, uint64_t size)
 		h[135 - i] = (char)(size >> 8 * i);
 }
 
-static void pad(struct dcp_buf *b)
+static void pad_block(struct dcp_buf *b)
 {
 	static const char zeros[512];
 
@@ -56,12 +56,12 @@ void t_tar_raw(struct t_tar *t, char type, const char *name, uint64_t size, cons
 	h[156] = type;
 	if (!t->old)
 		memcpy(h + 257, t->gnu ? "ustar  \0" : "ustar\00000", 8);
-	sum(h);
+	put_sum(h);
 	t->header[t->n] = t->b.n;
 	dcp_buf_add(&t->b, h, sizeof(h));
 	t->data[t->n++] = t->b.n;
 	dcp_buf_add(&t->b, p, n);
-	pad(&t->b);
+	pad_block(&t->b);
 	assert_int_equal(dcp_buf_error(&t->b), 0);
 }
 
@@ -104,5 +104,5 @@ void t_tar_poke(struct t_tar *t, size_t header, size_t at, const void *p, size_t
 	char *h = t->b.p + t->header[header];
 
 	memcpy(h + at, p, n);
-	sum(h);
+	put_sum(h);
 }

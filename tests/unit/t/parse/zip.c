@@ -10,7 +10,7 @@ struct t_zip_rec {
 	uint64_t size;
 };
 
-static void num(struct dcp_buf *b, unsigned bytes, uint64_t v)
+static void put_num(struct dcp_buf *b, unsigned bytes, uint64_t v)
 {
 	dcp_buf_add(b, &v, bytes); /* the hosts we build for are little-endian */
 }
@@ -27,7 +27,7 @@ static uint32_t crc32_of(const uint8_t *p, size_t n)
 	return ~crc;
 }
 
-static void *grown(void *p, size_t n, size_t size)
+static void *grow_array(void *p, size_t n, size_t size)
 {
 	p = realloc(p, (n + 1) * size);
 	if (!p)
@@ -42,30 +42,30 @@ static void local_extra(struct t_zip *z, size_t header, size_t name_n, uint64_t 
 	size_t len_at = header + 28, start = header + 30 + name_n;
 
 	if (z->zip64) {
-		num(&z->b, 2, 1);
-		num(&z->b, 2, 16);
-		num(&z->b, 8, z->torch ? 0 : n);
-		num(&z->b, 8, z->torch ? 0 : n);
+		put_num(&z->b, 2, 1);
+		put_num(&z->b, 2, 16);
+		put_num(&z->b, 8, z->torch ? 0 : n);
+		put_num(&z->b, 8, z->torch ? 0 : n);
 	}
 	if (align > 1) {
 		size_t pad = (align - (z->b.n + 4) % align) % align;
 
 		dcp_buf_str(&z->b, "FB");
-		num(&z->b, 2, pad);
+		put_num(&z->b, 2, pad);
 		for (size_t i = 0; i < pad; i++)
 			dcp_buf_str(&z->b, "Z");
 	}
 	t_zip_poke(z, len_at, 2, z->b.n - start);
 }
 
-static void descriptor(struct t_zip *z, uint32_t crc, uint64_t n)
+static void put_descriptor(struct t_zip *z, uint32_t crc, uint64_t n)
 {
 	if (!z->torch || !n)
 		return;
-	num(&z->b, 4, 0x08074b50);
-	num(&z->b, 4, crc);
-	num(&z->b, z->zip64 ? 8 : 4, n);
-	num(&z->b, z->zip64 ? 8 : 4, n);
+	put_num(&z->b, 4, 0x08074b50);
+	put_num(&z->b, 4, crc);
+	put_num(&z->b, z->zip64 ? 8 : 4, n);
+	put_num(&z->b, z->zip64 ? 8 : 4, n);
 }
 
 void t_zip_add(struct t_zip *z, const char *name, const void *p, size_t n)
@@ -73,61 +73,61 @@ void t_zip_add(struct t_zip *z, const char *name, const void *p, size_t n)
 	size_t name_n = strlen(name), i = z->n++, at = z->b.n;
 	uint32_t crc = z->no_crc ? 0 : crc32_of(p, n);
 
-	z->local = grown(z->local, i, sizeof(*z->local));
-	z->data = grown(z->data, i, sizeof(*z->data));
-	z->entry = grown(z->entry, i, sizeof(*z->entry));
-	z->rec = grown(z->rec, i, sizeof(*z->rec));
+	z->local = grow_array(z->local, i, sizeof(*z->local));
+	z->data = grow_array(z->data, i, sizeof(*z->data));
+	z->entry = grow_array(z->entry, i, sizeof(*z->entry));
+	z->rec = grow_array(z->rec, i, sizeof(*z->rec));
 	if (name_n >= sizeof(z->rec->name))
 		abort();
 	memcpy(z->rec[i].name, name, name_n + 1);
 	z->rec[i].crc = crc;
 	z->rec[i].size = n;
 	z->local[i] = at;
-	num(&z->b, 4, 0x04034b50);
-	num(&z->b, 2, z->torch ? 0 : 20);
-	num(&z->b, 2, z->torch ? n ? 0x808 : 0x800 : 0);
-	num(&z->b, 2, 0); /* method */
-	num(&z->b, 4, 0); /* time */
-	num(&z->b, 4, z->torch ? 0 : crc);
-	num(&z->b, 4, z->zip64 ? UINT32_MAX : z->torch ? 0 : n);
-	num(&z->b, 4, z->zip64 ? UINT32_MAX : z->torch ? 0 : n);
-	num(&z->b, 2, name_n);
-	num(&z->b, 2, 0);
+	put_num(&z->b, 4, 0x04034b50);
+	put_num(&z->b, 2, z->torch ? 0 : 20);
+	put_num(&z->b, 2, z->torch ? n ? 0x808 : 0x800 : 0);
+	put_num(&z->b, 2, 0); /* method */
+	put_num(&z->b, 4, 0); /* time */
+	put_num(&z->b, 4, z->torch ? 0 : crc);
+	put_num(&z->b, 4, z->zip64 ? UINT32_MAX : z->torch ? 0 : n);
+	put_num(&z->b, 4, z->zip64 ? UINT32_MAX : z->torch ? 0 : n);
+	put_num(&z->b, 2, name_n);
+	put_num(&z->b, 2, 0);
 	dcp_buf_add(&z->b, name, name_n);
 	local_extra(z, at, name_n, n);
 	z->data[i] = z->b.n;
 	dcp_buf_add(&z->b, p, n);
-	descriptor(z, crc, n);
+	put_descriptor(z, crc, n);
 }
 
-static void entry(struct dcp_buf *b, const struct t_zip_rec *r, uint64_t off, bool torch,
-		  bool zip64)
+static void put_entry(struct dcp_buf *b, const struct t_zip_rec *r, uint64_t off, bool torch,
+		      bool zip64)
 {
 	size_t name_n = strlen(r->name);
 
-	num(b, 4, 0x02014b50);
-	num(b, 4, torch ? 0 : 20 << 16 | 20);
-	num(b, 2, torch ? r->size ? 0x808 : 0x800 : 0);
-	num(b, 2, 0);
-	num(b, 4, 0);
-	num(b, 4, r->crc);
-	num(b, 4, zip64 ? UINT32_MAX : r->size);
-	num(b, 4, zip64 ? UINT32_MAX : r->size);
-	num(b, 2, name_n);
-	num(b, 2, zip64 ? 28 : 0);
-	num(b, 2, 0); /* comment */
-	num(b, 2, 0); /* disk */
-	num(b, 2, 0);
-	num(b, 4, 0);
-	num(b, 4, zip64 ? UINT32_MAX : off);
+	put_num(b, 4, 0x02014b50);
+	put_num(b, 4, torch ? 0 : 20 << 16 | 20);
+	put_num(b, 2, torch ? r->size ? 0x808 : 0x800 : 0);
+	put_num(b, 2, 0);
+	put_num(b, 4, 0);
+	put_num(b, 4, r->crc);
+	put_num(b, 4, zip64 ? UINT32_MAX : r->size);
+	put_num(b, 4, zip64 ? UINT32_MAX : r->size);
+	put_num(b, 2, name_n);
+	put_num(b, 2, zip64 ? 28 : 0);
+	put_num(b, 2, 0); /* comment */
+	put_num(b, 2, 0); /* disk */
+	put_num(b, 2, 0);
+	put_num(b, 4, 0);
+	put_num(b, 4, zip64 ? UINT32_MAX : off);
 	dcp_buf_add(b, r->name, name_n);
 	if (!zip64)
 		return;
-	num(b, 2, 1);
-	num(b, 2, 24);
-	num(b, 8, r->size);
-	num(b, 8, r->size);
-	num(b, 8, off);
+	put_num(b, 2, 1);
+	put_num(b, 2, 24);
+	put_num(b, 8, r->size);
+	put_num(b, 8, r->size);
+	put_num(b, 8, off);
 }
 
 void t_zip_entry64(struct dcp_buf *b, const char *name, uint64_t size, uint64_t header_off)
@@ -135,37 +135,37 @@ void t_zip_entry64(struct dcp_buf *b, const char *name, uint64_t size, uint64_t 
 	struct t_zip_rec r = { .size = size };
 
 	strncpy(r.name, name, sizeof(r.name) - 1);
-	entry(b, &r, header_off, true, true);
+	put_entry(b, &r, header_off, true, true);
 }
 
-static void eocd(struct dcp_buf *b, uint64_t n, uint64_t dir_size, uint64_t dir,
-		 const char *comment)
+static void put_eocd(struct dcp_buf *b, uint64_t n, uint64_t dir_size, uint64_t dir,
+		     const char *comment)
 {
-	num(b, 4, 0x06054b50);
-	num(b, 4, 0);
-	num(b, 2, n);
-	num(b, 2, n);
-	num(b, 4, dir_size);
-	num(b, 4, dir);
-	num(b, 2, strlen(comment));
+	put_num(b, 4, 0x06054b50);
+	put_num(b, 4, 0);
+	put_num(b, 2, n);
+	put_num(b, 2, n);
+	put_num(b, 4, dir_size);
+	put_num(b, 4, dir);
+	put_num(b, 2, strlen(comment));
 	dcp_buf_str(b, comment);
 }
 
 void t_zip_tail64(struct dcp_buf *b, uint64_t at, uint64_t n, uint64_t dir_size, uint64_t dir)
 {
-	num(b, 4, 0x06064b50);
-	num(b, 8, 44);
-	num(b, 4, 0x1e031e03);
-	num(b, 8, 0);
-	num(b, 8, n);
-	num(b, 8, n);
-	num(b, 8, dir_size);
-	num(b, 8, dir);
-	num(b, 4, 0x07064b50);
-	num(b, 4, 0);
-	num(b, 8, at);
-	num(b, 4, 1);
-	eocd(b, 0xffff, UINT32_MAX, UINT32_MAX, "");
+	put_num(b, 4, 0x06064b50);
+	put_num(b, 8, 44);
+	put_num(b, 4, 0x1e031e03);
+	put_num(b, 8, 0);
+	put_num(b, 8, n);
+	put_num(b, 8, n);
+	put_num(b, 8, dir_size);
+	put_num(b, 8, dir);
+	put_num(b, 4, 0x07064b50);
+	put_num(b, 4, 0);
+	put_num(b, 8, at);
+	put_num(b, 4, 1);
+	put_eocd(b, 0xffff, UINT32_MAX, UINT32_MAX, "");
 }
 
 void t_zip_end(struct t_zip *z)
@@ -176,7 +176,7 @@ void t_zip_end(struct t_zip *z)
 	z->dir = z->b.n;
 	for (size_t i = 0; i < z->n; i++) {
 		z->entry[i] = z->b.n;
-		entry(&z->b, &z->rec[i], z->local[i], z->torch, z->zip64);
+		put_entry(&z->b, &z->rec[i], z->local[i], z->torch, z->zip64);
 	}
 	size = z->b.n - z->dir;
 	z->eocd64 = z->b.n;
@@ -187,9 +187,9 @@ void t_zip_end(struct t_zip *z)
 	}
 	z->eocd = z->b.n;
 	if (z->zip64)
-		eocd(&z->b, 0xffff, UINT32_MAX, UINT32_MAX, comment);
+		put_eocd(&z->b, 0xffff, UINT32_MAX, UINT32_MAX, comment);
 	else
-		eocd(&z->b, z->n, size, z->dir, comment);
+		put_eocd(&z->b, z->n, size, z->dir, comment);
 	if (dcp_buf_error(&z->b))
 		abort();
 }
