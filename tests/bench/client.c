@@ -56,7 +56,7 @@ struct work {
 	uint64_t ops, bytes;
 };
 
-static double seconds(clockid_t clock)
+static double read_seconds(clockid_t clock)
 {
 	struct timespec t;
 
@@ -65,7 +65,7 @@ static double seconds(clockid_t clock)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static char *touched(size_t n)
+static char *map_touched(size_t n)
 {
 	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -112,7 +112,7 @@ static void *seq_part(void *arg)
 	return NULL;
 }
 
-static struct work seq(void)
+static struct work read_in_order(void)
 {
 	struct work w = { 0 };
 
@@ -136,7 +136,7 @@ static void seq_prepare(void)
 
 	close(fd);
 	for (unsigned i = 0; i < opt.threads; i++) {
-		parts[i].buf = touched(opt.block);
+		parts[i].buf = map_touched(opt.block);
 		parts[i].from = i * share;
 		parts[i].to = i + 1 < opt.threads ? (i + 1) * share : size;
 	}
@@ -144,7 +144,7 @@ static void seq_prepare(void)
 
 static void rand_prepare(void)
 {
-	parts[0].buf = touched(2 << 20);
+	parts[0].buf = map_touched(2 << 20);
 }
 
 static struct work rand_reads(void)
@@ -224,7 +224,7 @@ static void names_prepare(void)
 		opt.count = names.n;
 }
 
-static struct work list(void)
+static struct work list_names(void)
 {
 	return (struct work){ .ops = each_name(NULL) };
 }
@@ -262,14 +262,12 @@ static const struct {
 	void (*prepare)(void);
 	struct work (*run)(void);
 } verbs[] = {
-	{ "seq", seq_prepare, seq },
-	{ "rand", rand_prepare, rand_reads },
-	{ "list", NULL, list },
-	{ "stat", names_prepare, stat_names },
+	{ "seq", seq_prepare, read_in_order }, { "rand", rand_prepare, rand_reads },
+	{ "list", NULL, list_names },          { "stat", names_prepare, stat_names },
 	{ "open", names_prepare, open_names },
 };
 
-static void evict(void)
+static void evict_file(void)
 {
 	int fd = open(opt.evict, O_RDONLY | O_CLOEXEC);
 
@@ -278,29 +276,29 @@ static void evict(void)
 	close(fd);
 }
 
-static void measure(unsigned rep, struct work (*run)(void))
+static void measure_run(unsigned rep, struct work (*run)(void))
 {
 	double wall, cpu, daemon = 0;
 	struct work w;
 
 	if (opt.evict)
-		evict();
+		evict_file();
 	if (opt.has_daemon)
-		daemon = seconds(opt.daemon);
-	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
-	wall = seconds(CLOCK_MONOTONIC);
+		daemon = read_seconds(opt.daemon);
+	cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
+	wall = read_seconds(CLOCK_MONOTONIC);
 	w = run();
-	wall = seconds(CLOCK_MONOTONIC) - wall;
-	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+	wall = read_seconds(CLOCK_MONOTONIC) - wall;
+	cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 	if (opt.has_daemon)
-		daemon = seconds(opt.daemon) - daemon;
+		daemon = read_seconds(opt.daemon) - daemon;
 	printf("{\"rep\": %u, \"wall\": %.7f, \"client_cpu\": %.7f, \"daemon_cpu\": %.7f, "
 	       "\"cpu\": %.7f, \"ops\": %llu, \"bytes\": %llu}\n",
 	       rep, wall, cpu, daemon, cpu + daemon, (unsigned long long)w.ops,
 	       (unsigned long long)w.bytes);
 }
 
-static unsigned long number(const char *s, unsigned long most)
+static unsigned long parse_number(const char *s, unsigned long most)
 {
 	char *end;
 	unsigned long n = strtoul(s, &end, 10);
@@ -317,23 +315,24 @@ int main(int argc, char **argv)
 	while ((o = getopt(argc, argv, "n:b:dt:c:p:e:")) >= 0) {
 		switch (o) {
 		case 'n':
-			opt.reps = (unsigned)number(optarg, 1000000);
+			opt.reps = (unsigned)parse_number(optarg, 1000000);
 			break;
 		case 'b':
-			opt.block = number(optarg, 1 << 20) << 10;
+			opt.block = parse_number(optarg, 1 << 20) << 10;
 			break;
 		case 'd':
 			opt.direct = true;
 			break;
 		case 't':
-			opt.threads = (unsigned)number(optarg, MAX_THREADS);
+			opt.threads = (unsigned)parse_number(optarg, MAX_THREADS);
 			break;
 		case 'c':
-			opt.count = number(optarg, 1000000000);
+			opt.count = parse_number(optarg, 1000000000);
 			break;
 		case 'p':
 			opt.has_daemon = true;
-			if (clock_getcpuclockid((pid_t)number(optarg, 1 << 30), &opt.daemon))
+			if (clock_getcpuclockid((pid_t)parse_number(optarg, 1 << 30),
+						&opt.daemon))
 				errx(1, "no process %s", optarg);
 			break;
 		case 'e':
@@ -352,7 +351,7 @@ int main(int argc, char **argv)
 		if (verbs[v].prepare)
 			verbs[v].prepare();
 		for (unsigned r = 0; r < opt.reps; r++)
-			measure(r, verbs[v].run);
+			measure_run(r, verbs[v].run);
 		return fflush(stdout) == 0 ? 0 : 1;
 	}
 	errx(2, "no verb %s", argv[optind]);

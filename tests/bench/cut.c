@@ -29,13 +29,13 @@
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 
-static void die(const char *what)
+static void fail_bench(const char *what)
 {
 	fprintf(stderr, "cut: %s\n", what);
 	exit(1);
 }
 
-static double seconds(clockid_t clock)
+static double read_seconds(clockid_t clock)
 {
 	struct timespec t;
 
@@ -56,7 +56,7 @@ static unsigned long long device_bytes(void)
 	return n;
 }
 
-static void evict(const char *dir)
+static void evict_files(const char *dir)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
@@ -108,7 +108,7 @@ struct job {
 	struct dcp_queue *queue;
 };
 
-static void repeat(const struct job *j, const struct dcp_found *found)
+static void repeat_cut(const struct job *j, const struct dcp_found *found)
 {
 	struct dcp_io_counts io = { 0 };
 	struct dcp_store_opts opts = { .no_map = j->no_map, .counts = &io, .queue = j->queue };
@@ -127,35 +127,35 @@ static void repeat(const struct job *j, const struct dcp_found *found)
 
 	dcp_arena_init(&arena, 1 << 20);
 	if (!buf || dcp_version_open(j->source, found, &opts, &v, &err) < 0)
-		die(err.msg);
+		fail_bench(err.msg);
 	if (dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, j->key, &arena, &row) < 0)
-		die("no such key");
+		fail_bench("no such key");
 	memcpy(len, row.shape, sizeof(len));
 	if (j->dim >= row.ndim || row.shape[j->dim] % j->parts)
-		die("cannot be cut so");
+		fail_bench("cannot be cut so");
 	len[j->dim] /= j->parts;
 	lo[j->dim] = j->part * len[j->dim];
 	dcp_cut_box(&cut, row.ndim, lo, len, &arena);
 	if (j->cold)
-		evict(j->source);
+		evict_files(j->source);
 	memset(buf, 0, j->window);
 	read_before = device_bytes();
-	wall = seconds(CLOCK_MONOTONIC);
-	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+	wall = read_seconds(CLOCK_MONOTONIC);
+	cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 	if (dcp_view_open(v, row.id, DCP_AS_RAW, &cut, &view, &err) < 0)
-		die(err.msg);
-	open = seconds(CLOCK_MONOTONIC) - wall;
+		fail_bench(err.msg);
+	open = read_seconds(CLOCK_MONOTONIC) - wall;
 	size = dcp_view_size(view);
 	for (uint64_t off = 0; off < size; off += j->window)
 		if (dcp_view_read(view, off, buf,
 				  size - off < j->window ? size - off : j->window) < 0)
-			die("read failed");
-	wall = seconds(CLOCK_MONOTONIC) - wall;
-	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+			fail_bench("read failed");
+	wall = read_seconds(CLOCK_MONOTONIC) - wall;
+	cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 	dcp_index_files(dcp_version_index(v), &nfiles);
 	pages.seen = calloc(nfiles, pages.per_file / 8);
 	if (!pages.seen || dcp_view_strided(view, count_pages, &pages) < 0)
-		die("cannot count pages");
+		fail_bench("cannot count pages");
 	printf("{\"bytes\": %llu, \"open\": %.9f, \"wall\": %.6f, \"cpu\": %.6f, \"device\": "
 	       "%llu, "
 	       "\"pages\": %llu, \"mapped\": %llu, \"read\": %llu, \"span\": %llu, \"direct\": "
@@ -192,21 +192,22 @@ int main(int argc, char **argv)
 			j.window = strtoull(optarg, NULL, 0);
 	}
 	if (argc - optind != 5 || j.window == 0)
-		die("usage: cut [-c] [-p] [-s] [-r REPS] [-w BYTES] SOURCE KEY DIM PART PARTS");
+		fail_bench("usage: cut [-c] [-p] [-s] [-r REPS] [-w BYTES] SOURCE KEY DIM PART "
+			   "PARTS");
 	j.source = argv[optind];
 	j.key = argv[optind + 1];
 	j.dim = (uint32_t)strtoul(argv[optind + 2], NULL, 0);
 	j.part = strtoull(argv[optind + 3], NULL, 0);
 	j.parts = strtoull(argv[optind + 4], NULL, 0);
 	if (j.parts == 0 || j.part >= j.parts)
-		die("no such part");
+		fail_bench("no such part");
 	dcpfs_fault_install();
 	if (dcp_scan(j.source, &scan, &err) < 0)
-		die(err.msg);
+		fail_bench(err.msg);
 	if (!one_by_one && dcp_queue_create(&j.queue) < 0)
-		die("out of memory");
+		fail_bench("out of memory");
 	for (int r = 0; r < reps; r++)
-		repeat(&j, &scan.found[scan.n - 1]);
+		repeat_cut(&j, &scan.found[scan.n - 1]);
 	dcp_queue_destroy(j.queue);
 	dcp_scan_finish(&scan);
 	return 0;

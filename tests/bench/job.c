@@ -28,7 +28,7 @@
 
 enum { KEYS = 100000, WRITERS = 8 };
 
-static double seconds(clockid_t clock)
+static double read_seconds(clockid_t clock)
 {
 	struct timespec t;
 
@@ -134,7 +134,7 @@ struct told {
 	struct dcp_arena arena;
 };
 
-static void make(struct told *x, const struct model *m)
+static void make_model(struct told *x, const struct model *m)
 {
 	uint32_t each = m->keys / m->layers;
 
@@ -179,15 +179,15 @@ static void make(struct told *x, const struct model *m)
 	}
 }
 
-static void say(const char *what, uint64_t n, double wall, double cpu)
+static void say_time(const char *what, uint64_t n, double wall, double cpu)
 {
 	struct rusage use;
 
 	getrusage(RUSAGE_SELF, &use);
 	printf("{\"what\": \"%s\", \"n\": %llu, \"wall\": %.6f, \"cpu\": %.6f, \"peak\": "
 	       "%ld}\n",
-	       what, (unsigned long long)n, seconds(CLOCK_MONOTONIC) - wall,
-	       seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu, use.ru_maxrss * 1024);
+	       what, (unsigned long long)n, read_seconds(CLOCK_MONOTONIC) - wall,
+	       read_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu, use.ru_maxrss * 1024);
 	fflush(stdout);
 }
 
@@ -215,16 +215,17 @@ static void one_rank(int reps)
 	struct dcp_err err = { 0 };
 	struct told x;
 
-	make(&x, &models[0]);
+	make_model(&x, &models[0]);
 	must(dcp_layout_named("fsdp64", &l, &err) == 0, "layout", &err);
 	for (int r = 0; r < reps; r++) {
-		double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		double wall = read_seconds(CLOCK_MONOTONIC),
+		       cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 		struct dcp_job *job = add_all(&x, l);
 		struct job_needs needs;
 
 		dcp_job_needs_init(&needs, job);
 		must(dcp_job_needs(&needs, 64 / 3, &err) == 0, "needs", &err);
-		say("one rank's plan, 100k keys", needs.n, wall, cpu);
+		say_time("one rank's plan, 100k keys", needs.n, wall, cpu);
 		dcp_job_needs_finish(&needs);
 		dcp_job_free(job);
 	}
@@ -232,7 +233,7 @@ static void one_rank(int reps)
 	dcp_arena_finish(&x.arena);
 }
 
-static void whole(int reps, const char *only)
+static void time_whole(int reps, const char *only)
 {
 	enum { RANKS = 4096 };
 	static struct dcp_job_flow rank[RANKS], group[RANKS];
@@ -247,14 +248,14 @@ static void whole(int reps, const char *only)
 
 		if (!strstr(models[m].name, only) || (models[m].asked && !*only))
 			continue;
-		make(&x, &models[m]);
+		make_model(&x, &models[m]);
 		must(dcp_layout_parse("bench", models[m].layout, strlen(models[m].layout), &l,
 				      &err) == 0,
 		     "layout", &err);
 		ranks = dcp_layout_ranks(l);
 		for (int r = 0; r < reps; r++) {
-			double wall = seconds(CLOCK_MONOTONIC);
-			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			double wall = read_seconds(CLOCK_MONOTONIC);
+			double cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			struct dcp_job *job = add_all(&x, l);
 			uint64_t n = 0;
 
@@ -263,21 +264,21 @@ static void whole(int reps, const char *only)
 			for (uint32_t i = 0; i < ranks; i++)
 				n += rank[i].needs != 0;
 			snprintf(what, sizeof(what), "plan: %s", models[m].name);
-			say(what, n, wall, cpu);
+			say_time(what, n, wall, cpu);
 
-			wall = seconds(CLOCK_MONOTONIC);
-			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			wall = read_seconds(CLOCK_MONOTONIC);
+			cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			for (uint32_t i = 0; i < ranks; i += 1024)
 				must(dcp_job_sends(job, i, 1024, rows, &err) == 0, "sends",
 				     &err);
 			snprintf(what, sizeof(what), "table: %s", models[m].name);
-			say(what, n, wall, cpu);
+			say_time(what, n, wall, cpu);
 
-			wall = seconds(CLOCK_MONOTONIC);
-			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			wall = read_seconds(CLOCK_MONOTONIC);
+			cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			must(dcp_job_receives(job, 341, rows, &err) == 0, "receives", &err);
 			snprintf(what, sizeof(what), "one rank's: %s", models[m].name);
-			say(what, n, wall, cpu);
+			say_time(what, n, wall, cpu);
 			dcp_job_free(job);
 		}
 		dcp_layout_free(l);
@@ -302,7 +303,7 @@ static const struct model large[] = {
 			{ "m.layers.", ".router.weight", 128, 512 } } },
 };
 
-static void rounds(int reps)
+static void time_rounds(int reps)
 {
 	enum { RANKS = 4096 };
 	static struct dcp_job_flow rank[RANKS], group[RANKS];
@@ -314,22 +315,22 @@ static void rounds(int reps)
 		struct told told;
 		char what[192];
 
-		make(&told, &large[m]);
+		make_model(&told, &large[m]);
 		must(dcp_layout_parse("bench", large[m].layout, strlen(large[m].layout), &l,
 				      &err) == 0,
 		     "layout", &err);
 		for (int r = 0; r < reps; r++) {
-			double wall = seconds(CLOCK_MONOTONIC);
-			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			double wall = read_seconds(CLOCK_MONOTONIC);
+			double cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			struct dcp_job *job = add_all(&told, l);
 
 			must(dcp_job_finish(job, &err) == 0, "finish", &err);
 			must(dcp_job_flows(job, rank, group, &err) == 0, "flows", &err);
 			snprintf(what, sizeof(what), "plan: %s", large[m].name);
-			say(what, RANKS, wall, cpu);
+			say_time(what, RANKS, wall, cpu);
 
-			wall = seconds(CLOCK_MONOTONIC);
-			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			wall = read_seconds(CLOCK_MONOTONIC);
+			cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			must(t_rounds_predict(&x, job, told.files, WRITERS) == 0, "rounds",
 			     &err);
 			snprintf(what, sizeof(what),
@@ -338,7 +339,7 @@ static void rounds(int reps)
 				 (unsigned long long)x.rounds, (unsigned long long)x.stripe,
 				 (unsigned long long)x.messages, (unsigned long long)x.bytes,
 				 (unsigned long long)x.most, large[m].name);
-			say(what, x.tries, wall, cpu);
+			say_time(what, x.tries, wall, cpu);
 			t_rounds_free(&x);
 			dcp_job_free(job);
 		}
@@ -362,9 +363,9 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "rank"))
 		one_rank(reps);
 	else if (argc > 1 && !strcmp(argv[1], "whole"))
-		whole(reps, argc > 3 ? argv[3] : "");
+		time_whole(reps, argc > 3 ? argv[3] : "");
 	else if (argc > 1 && !strcmp(argv[1], "rounds"))
-		rounds(argc > 2 ? reps : 1);
+		time_rounds(argc > 2 ? reps : 1);
 	else
 		must(false, "usage: job rank|whole|rounds [REPS]", NULL);
 	return 0;

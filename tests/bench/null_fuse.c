@@ -73,7 +73,7 @@ static struct fuse_entry_param entry_of(fuse_ino_t ino)
 					  .entry_timeout = FOREVER };
 }
 
-static void init(void *userdata, struct fuse_conn_info *conn)
+static void init_session(void *userdata, struct fuse_conn_info *conn)
 {
 	const unsigned off = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 			     FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA |
@@ -100,7 +100,7 @@ static fuse_ino_t small_file(const char *name)
 	return end == name + NAME_LEN && !*end && n < srv.files ? FIRST + n : 0;
 }
 
-static void lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void look_up(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e;
 	fuse_ino_t ino = 0;
@@ -119,7 +119,7 @@ static void lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	fuse_reply_entry(req, &e);
 }
 
-static void getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void get_attr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct stat st = attr_of(ino);
 
@@ -176,8 +176,8 @@ static void read_file(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 }
 
 /* Append one entry; false when the buffer has no room for it. */
-static bool add(fuse_req_t req, char *buf, size_t size, size_t *n, bool plus, const char *name,
-		fuse_ino_t ino, off_t next)
+static bool add_entry(fuse_req_t req, char *buf, size_t size, size_t *n, bool plus,
+		      const char *name, fuse_ino_t ino, off_t next)
 {
 	struct fuse_entry_param e = entry_of(ino);
 	size_t need = plus ? fuse_add_direntry_plus(req, buf + *n, size - *n, name, &e, next)
@@ -189,7 +189,7 @@ static bool add(fuse_req_t req, char *buf, size_t size, size_t *n, bool plus, co
 	return true;
 }
 
-static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+static void list_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
 {
 	static _Thread_local char buf[MAX_READ];
 	off_t end = ino == NAMES ? (off_t)srv.files : 2;
@@ -205,7 +205,7 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 			snprintf(name, sizeof(name), "%06lu", (unsigned long)i);
 		else
 			snprintf(name, sizeof(name), "%s", child == DATA ? "data" : "names");
-		if (!add(req, buf, size, &n, plus, name, child, i + 1))
+		if (!add_entry(req, buf, size, &n, plus, name, child, i + 1))
 			break;
 	}
 	fuse_reply_buf(req, buf, n);
@@ -215,20 +215,20 @@ static void readdir_plain(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
 			  struct fuse_file_info *fi)
 {
 	(void)fi;
-	list(req, ino, size, off, false);
+	list_dir(req, ino, size, off, false);
 }
 
 static void readdir_plus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			 struct fuse_file_info *fi)
 {
 	(void)fi;
-	list(req, ino, size, off, true);
+	list_dir(req, ino, size, off, true);
 }
 
 static const struct fuse_lowlevel_ops ops = {
-	.init = init,
-	.lookup = lookup,
-	.getattr = getattr,
+	.init = init_session,
+	.lookup = look_up,
+	.getattr = get_attr,
 	.open = open_file,
 	.opendir = open_dir,
 	.read = read_file,
@@ -268,7 +268,7 @@ static void add_piece(char *word)
 	srv.npieces++;
 }
 
-static int serve(struct fuse_session *se)
+static int serve_mount(struct fuse_session *se)
 {
 	struct fuse_loop_config *config;
 	int rc;
@@ -312,7 +312,7 @@ int main(int argc, char **argv)
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	if (!se || fuse_set_signal_handlers(se) || fuse_session_mount(se, argv[optind]))
 		errx(1, "cannot mount on %s", argv[optind]);
-	rc = serve(se);
+	rc = serve_mount(se);
 	fuse_remove_signal_handlers(se);
 	fuse_session_unmount(se);
 	fuse_session_destroy(se);

@@ -29,7 +29,7 @@
 
 enum { TENSORS = 1000, WRITERS = 1024, READERS = 768, RANK = 300, ROWS = 3072, COLS = 8 };
 
-static double seconds(clockid_t clock)
+static double read_seconds(clockid_t clock)
 {
 	struct timespec t;
 
@@ -53,8 +53,8 @@ struct tensor {
 	struct dcp_tiling tl;
 };
 
-static void make(struct tensor *x, uint64_t rows, uint64_t cols, uint64_t down, uint64_t across,
-		 struct dcp_arena *arena)
+static void make_tensor(struct tensor *x, uint64_t rows, uint64_t cols, uint64_t down,
+			uint64_t across, struct dcp_arena *arena)
 {
 	size_t n = down * across;
 	uint64_t *ends = dcp_arena_calloc(arena, n, 4 * sizeof(*ends));
@@ -85,24 +85,24 @@ static void make(struct tensor *x, uint64_t rows, uint64_t cols, uint64_t down, 
 				    .npieces = n };
 }
 
-static int count(void *ctx, const struct dcp_strided *s)
+static int count_part(void *ctx, const struct dcp_strided *s)
 {
 	(void)s;
 	++*(uint64_t *)ctx;
 	return 0;
 }
 
-static void say(const char *what, uint64_t n, double wall, double cpu)
+static void say_time(const char *what, uint64_t n, double wall, double cpu)
 {
 	printf("{\"what\": \"%s\", \"n\": %llu, \"wall\": %.9f, \"cpu\": %.9f}\n", what,
-	       (unsigned long long)n, seconds(CLOCK_MONOTONIC) - wall,
-	       seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+	       (unsigned long long)n, read_seconds(CLOCK_MONOTONIC) - wall,
+	       read_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	fflush(stdout);
 }
 
 /* ---- one rank's part of many tensors ---- */
 
-static void reshard(int reps)
+static void time_reshard(int reps)
 {
 	static struct tensor x[TENSORS];
 	const uint64_t lo[2] = { (uint64_t)ROWS * RANK / READERS, 0 };
@@ -114,40 +114,41 @@ static void reshard(int reps)
 	dcp_arena_init(&arena, 1u << 30);
 	dcp_arena_init(&again, 1u << 30);
 	for (int i = 0; i < TENSORS; i++) {
-		make(&x[i], ROWS, COLS, WRITERS, 1, &arena);
+		make_tensor(&x[i], ROWS, COLS, WRITERS, 1, &arena);
 		must(dcp_tiling_init(&x[i].tl, &x[i].t, &arena, NULL) == 0, "no tiling");
 	}
 	dcp_pack_pieces(&row, &x[0].t);
 	dcp_cut_box(&cut, 2, lo, len, &arena);
 	for (int r = 0; r < reps; r++) {
-		double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		double wall = read_seconds(CLOCK_MONOTONIC),
+		       cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 		struct dcp_tiling tl;
 		uint64_t n = 0;
 
 		for (int i = 0; i < TENSORS; i++)
-			dcp_strided_emit(&x[0].tl, &cut, count, &n);
-		say("one tensor again", n, wall, cpu);
+			dcp_strided_emit(&x[0].tl, &cut, count_part, &n);
+		say_time("one tensor again", n, wall, cpu);
 
 		n = 0;
-		wall = seconds(CLOCK_MONOTONIC);
-		cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		wall = read_seconds(CLOCK_MONOTONIC);
+		cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 		for (int i = 0; i < TENSORS; i++)
-			dcp_strided_emit(&x[i].tl, &cut, count, &n);
-		say("tilings there", n, wall, cpu);
+			dcp_strided_emit(&x[i].tl, &cut, count_part, &n);
+		say_time("tilings there", n, wall, cpu);
 
 		n = 0;
-		wall = seconds(CLOCK_MONOTONIC);
-		cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		wall = read_seconds(CLOCK_MONOTONIC);
+		cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 		for (int i = 0; i < TENSORS; i++) {
 			must(dcp_tiling_init(&tl, &x[i].t, &again, NULL) == 0, "no tiling");
-			dcp_strided_emit(&tl, &cut, count, &n);
+			dcp_strided_emit(&tl, &cut, count_part, &n);
 			dcp_arena_reset(&again);
 		}
-		say("from pieces", n, wall, cpu);
+		say_time("from pieces", n, wall, cpu);
 
 		n = 0;
-		wall = seconds(CLOCK_MONOTONIC);
-		cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		wall = read_seconds(CLOCK_MONOTONIC);
+		cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 		for (int i = 0; i < TENSORS; i++) {
 			struct dcp_tensor t = x[i].t;
 			struct dcp_piece *pieces;
@@ -160,10 +161,10 @@ static void reshard(int reps)
 			t.pieces = pieces;
 			must(dcp_tiling_init_part(&tl, &t, &box, &again, NULL) == 0,
 			     "no tiling");
-			dcp_strided_emit(&tl, &cut, count, &n);
+			dcp_strided_emit(&tl, &cut, count_part, &n);
 			dcp_arena_reset(&again);
 		}
-		say("from packed rows", n, wall, cpu);
+		say_time("from packed rows", n, wall, cpu);
 	}
 	dcp_buf_finish(&row);
 	dcp_arena_finish(&again);
@@ -172,7 +173,7 @@ static void reshard(int reps)
 
 /* ---- one tensor ---- */
 
-static void descriptors(int reps)
+static void time_descriptors(int reps)
 {
 	static const struct {
 		const char *what;
@@ -193,17 +194,18 @@ static void descriptors(int reps)
 		char what[64];
 
 		dcp_arena_init(&arena, 1u << 30);
-		make(&x, kinds[k].rows, kinds[k].cols, kinds[k].down, kinds[k].across, &arena);
+		make_tensor(&x, kinds[k].rows, kinds[k].cols, kinds[k].down, kinds[k].across,
+			    &arena);
 		must(dcp_tiling_init(&x.tl, &x.t, &arena, NULL) == 0, "no tiling");
 		dcp_cut_box(&cut, 2, lo, len, &arena);
 		for (int r = 0; r < reps; r++) {
-			double wall = seconds(CLOCK_MONOTONIC);
-			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			double wall = read_seconds(CLOCK_MONOTONIC);
+			double cpu = read_seconds(CLOCK_PROCESS_CPUTIME_ID);
 			uint64_t n = 0;
 
-			dcp_strided_emit(&x.tl, &cut, count, &n);
+			dcp_strided_emit(&x.tl, &cut, count_part, &n);
 			snprintf(what, sizeof(what), "descriptors, %s", kinds[k].what);
-			say(what, n, wall, cpu);
+			say_time(what, n, wall, cpu);
 		}
 		dcp_arena_finish(&arena);
 	}
@@ -214,9 +216,9 @@ int main(int argc, char **argv)
 	int reps = argc > 2 ? atoi(argv[2]) : 5;
 
 	if (argc > 1 && !strcmp(argv[1], "reshard"))
-		reshard(reps);
+		time_reshard(reps);
 	else if (argc > 1 && !strcmp(argv[1], "descriptors"))
-		descriptors(reps);
+		time_descriptors(reps);
 	else
 		must(false, "usage: plan reshard|descriptors [REPS]");
 	return 0;

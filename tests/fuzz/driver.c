@@ -70,7 +70,7 @@ static void on_death(int sig)
 }
 
 /* Change @p in place; the new length, never more than the old. */
-static size_t damage(uint8_t *p, size_t n, uint64_t *state)
+static size_t damage_input(uint8_t *p, size_t n, uint64_t *state)
 {
 	static const uint8_t odd[] = { 0, 1, 0x7f, 0x80, 0xff, '(', '.', '"', '{' };
 	unsigned times = 1 + (unsigned)(t_random64(state) % 4);
@@ -104,7 +104,7 @@ static size_t damage(uint8_t *p, size_t n, uint64_t *state)
 }
 
 /* Exactly @n bytes on the heap, so that a sanitizer sees a read one past them. */
-static void give(const char *path, const uint8_t *p, size_t n, unsigned number)
+static void give_input(const char *path, const uint8_t *p, size_t n, unsigned number)
 {
 	uint64_t state = run.seed * 0x100000001b3u + number * 0x10001u + n;
 	uint8_t *copy = malloc(n ? n : 1), *exact;
@@ -114,7 +114,7 @@ static void give(const char *path, const uint8_t *p, size_t n, unsigned number)
 	if (n)
 		memcpy(copy, p, n);
 	if (number)
-		n = damage(copy, n, &state);
+		n = damage_input(copy, n, &state);
 	exact = realloc(copy, n ? n : 1);
 	if (!exact)
 		abort();
@@ -147,14 +147,14 @@ static int replay_file(const char *path, int fd, size_t n)
 		free(p);
 		return 1;
 	}
-	give(path, p, n, 0);
+	give_input(path, p, n, 0);
 	for (unsigned i = 1; i <= run.mutate && n && n <= MAX_DAMAGED; i++)
-		give(path, p, n, i);
+		give_input(path, p, n, i);
 	free(p);
 	return 0;
 }
 
-static int replay(const char *path, bool may_lack, unsigned depth);
+static int replay_path(const char *path, bool may_lack, unsigned depth);
 
 static int not_dot(const struct dirent *d)
 {
@@ -171,7 +171,7 @@ static int replay_dir(const char *path, unsigned depth)
 
 		if (asprintf(&below, "%s/%s", path, names[i]->d_name) < 0)
 			abort();
-		bad |= replay(below, false, depth + 1);
+		bad |= replay_path(below, false, depth + 1);
 		free(below);
 		free(names[i]);
 	}
@@ -180,7 +180,7 @@ static int replay_dir(const char *path, unsigned depth)
 	return bad;
 }
 
-static int replay(const char *path, bool may_lack, unsigned depth)
+static int replay_path(const char *path, bool may_lack, unsigned depth)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), bad = 1;
 	struct stat st;
@@ -200,7 +200,7 @@ static int replay(const char *path, bool may_lack, unsigned depth)
 	return bad;
 }
 
-static int number(const char *word, unsigned long long *out)
+static int parse_number(const char *word, unsigned long long *out)
 {
 	char *end;
 
@@ -221,22 +221,24 @@ int main(int argc, char **argv)
 	else
 		for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++)
 			signal(deaths[i], on_death);
-	give("(empty)", (const uint8_t *)"", 0, 0);
+	give_input("(empty)", (const uint8_t *)"", 0, 0);
 	for (int i = 1; i < argc && !bad; i++) {
 		unsigned long long v;
 
 		if (strcmp(argv[i], "--verbose") == 0) {
 			run.verbose = true;
 		} else if (strcmp(argv[i], "--if-present") == 0 && i + 1 < argc) {
-			bad = replay(argv[++i], true, 0);
-		} else if (strcmp(argv[i], "--seed") == 0 && number(argv[i + 1], &v) == 0) {
+			bad = replay_path(argv[++i], true, 0);
+		} else if (strcmp(argv[i], "--seed") == 0 &&
+			   parse_number(argv[i + 1], &v) == 0) {
 			run.seed = v;
 			i++;
-		} else if (strcmp(argv[i], "--mutate") == 0 && number(argv[i + 1], &v) == 0) {
+		} else if (strcmp(argv[i], "--mutate") == 0 &&
+			   parse_number(argv[i + 1], &v) == 0) {
 			run.mutate = (unsigned)v;
 			i++;
 		} else {
-			bad = replay(argv[i], false, 0);
+			bad = replay_path(argv[i], false, 0);
 		}
 	}
 	printf("%s: %u inputs\n", run.self, run.inputs);

@@ -57,7 +57,7 @@ ssize_t recv(int fd, void *p, size_t n, int flags)
 	return recvfrom(fd, p, n, flags, NULL, NULL);
 }
 
-static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
+static int try_gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
 {
 	uint64_t mine = n + c->rank;
 	unsigned char *p = malloc(mine + 1);
@@ -80,7 +80,7 @@ static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error
 	return rc;
 }
 
-static int bulk(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
+static int try_bulk(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
 {
 	const void **send = calloc(c->ranks, sizeof(*send));
 	void **recv = calloc(c->ranks, sizeof(*recv));
@@ -156,7 +156,8 @@ static int on_object(void *ctx, const char *key, const char *type, const char *j
 	return 0;
 }
 
-static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_error *err)
+static int load_version(const struct dcpload_comm *c, struct told *told,
+			struct dcpload_error *err)
 {
 	const struct dcpload_hooks hooks = {
 		.size = sizeof(hooks), .ctx = told, .object = on_object, .bytes = on_bytes
@@ -198,7 +199,7 @@ static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_
 	return rc;
 }
 
-static int objects(const struct dcpload_comm *c, struct dcpload_error *err)
+static int load_objects(const struct dcpload_comm *c, struct dcpload_error *err)
 {
 	struct told told = { 0 };
 	char path[512];
@@ -206,7 +207,7 @@ static int objects(const struct dcpload_comm *c, struct dcpload_error *err)
 
 	snprintf(path, sizeof(path), "%s/%u", getenv("LOAD_OBJECTS"), c->rank);
 	told.f = fopen(path, "wb");
-	rc = told.f ? load(c, &told, err) : load_fail(err, -errno, "%s", path);
+	rc = told.f ? load_version(c, &told, err) : load_fail(err, -errno, "%s", path);
 	if (told.f)
 		fclose(told.f);
 	free(told.bytes);
@@ -214,7 +215,7 @@ static int objects(const struct dcpload_comm *c, struct dcpload_error *err)
 }
 
 /* Through every socket of this process. */
-static void forge(const char *kind)
+static void forge_frame(const char *kind)
 {
 	struct {
 		struct load_frame head;
@@ -242,8 +243,8 @@ static void forge(const char *kind)
 	kill(getpid(), SIGKILL);
 }
 
-static int step(const struct dcpload_comm *c, const char *name, uint64_t value, int given,
-		struct dcpload_error *err)
+static int take_step(const struct dcpload_comm *c, const char *name, uint64_t value, int given,
+		     struct dcpload_error *err)
 {
 	int me = given && value == c->rank;
 	uint32_t *node;
@@ -264,16 +265,16 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 			c, me ? load_fail(err, -EIO, "rank %u was told to fail", c->rank) : 0,
 			err, timeout_ms);
 	else if (strcmp(name, "gather") == 0)
-		rc = gather(c, value, err);
+		rc = try_gather(c, value, err);
 	else if (strcmp(name, "memory") == 0) {
 		t_fault_memory = c->rank == 1 ? (long)value : 0;
 		t_fault_for_good = value != 0;
 	} else if (strcmp(name, "bulk") == 0)
-		rc = bulk(c, value, err);
+		rc = try_bulk(c, value, err);
 	else if (strcmp(name, "load") == 0)
-		rc = load(c, NULL, err);
+		rc = load_version(c, NULL, err);
 	else if (strcmp(name, "objects") == 0)
-		rc = objects(c, err);
+		rc = load_objects(c, err);
 	else if (strcmp(name, "nodes") == 0) {
 		node = calloc(c->ranks, sizeof(*node));
 		rc = load_nodes(c, node, &nodes_seen, err, timeout_ms);
@@ -284,7 +285,7 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 		for (;;)
 			pause();
 	else if (strncmp(name, "forge-", 6) == 0 && me)
-		forge(name + 6);
+		forge_frame(name + 6);
 	else if (strcmp(name, "late") == 0 && me)
 		usleep(500000);
 	return rc;
@@ -360,7 +361,7 @@ static int be_rank(int argc, char **argv, int quiet)
 			comm[1] = NULL;
 			depth = 0;
 		} else
-			rc = step(c, name, value, given, &err);
+			rc = take_step(c, name, value, given, &err);
 	}
 	if (rc < 0 || !quiet)
 		print_line(comm[depth], at, rc, &err);

@@ -24,7 +24,7 @@
 
 static int planned;
 
-static void reached(const char *point)
+static void stop_at(const char *point)
 {
 	const char *stop = getenv("DCPFS_TEST_STOP");
 
@@ -35,14 +35,14 @@ static void reached(const char *point)
 PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off);
 PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off)
 {
-	reached(__atomic_load_n(&planned, __ATOMIC_ACQUIRE) ? "read" : "open");
+	stop_at(__atomic_load_n(&planned, __ATOMIC_ACQUIRE) ? "read" : "open");
 	return REAL(pread64)(fd, to, n, off);
 }
 
 PUBLIC int madvise(void *p, size_t n, int advice)
 {
 	if (advice == MADV_HUGEPAGE) {
-		reached("plan");
+		stop_at("plan");
 		__atomic_store_n(&planned, 1, __ATOMIC_RELEASE);
 	}
 	return REAL(madvise)(p, n, advice);
@@ -58,7 +58,7 @@ PUBLIC long syscall(long number, ...)
 		v[i] = va_arg(ap, long);
 	va_end(ap);
 	if (number == SYS_futex && v[1] == FUTEX_WAKE)
-		reached("exchange");
+		stop_at("exchange");
 	return REAL(syscall)(number, v[0], v[1], v[2], v[3], v[4], v[5]);
 }
 

@@ -17,12 +17,12 @@ int fuse_session_mount(struct fuse_session *se, const char *at);
 
 static pid_t first;
 
-static __attribute__((constructor)) void start(void)
+static __attribute__((constructor)) void keep_first(void)
 {
 	first = getpid();
 }
 
-static void *real(const char *name)
+static void *find_real(const char *name)
 {
 	return dlsym(RTLD_NEXT, name);
 }
@@ -30,7 +30,7 @@ static void *real(const char *name)
 int fuse_session_mount(struct fuse_session *se, const char *at)
 {
 	int (*mount)(struct fuse_session *, const char *) =
-		(int (*)(struct fuse_session *, const char *))real("fuse_session_mount");
+		(int (*)(struct fuse_session *, const char *))find_real("fuse_session_mount");
 
 	if (strcmp(getenv("FAIL"), "killed") == 0)
 		raise(SIGKILL);
@@ -40,7 +40,7 @@ int fuse_session_mount(struct fuse_session *se, const char *at)
 int stat(const char *path, struct stat *st)
 {
 	int (*look)(const char *, struct stat *) =
-		(int (*)(const char *, struct stat *))real("stat64");
+		(int (*)(const char *, struct stat *))find_real("stat64");
 	struct statfs fs;
 	int rc = look(path, st);
 

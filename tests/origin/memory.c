@@ -53,7 +53,7 @@ static int by_path(const void *a, const void *b)
 	return strcmp(((const struct item *)a)->path, ((const struct item *)b)->path);
 }
 
-static int add(const char *path, const struct stat *st, int kind)
+static int add_item(const char *path, const struct stat *st, int kind)
 {
 	struct item *i = &items[nitems];
 	FILE *f = kind == FTW_F && nitems < MOST ? fopen(path, "r") : NULL;
@@ -79,14 +79,15 @@ static bool is_below(size_t i, const char *within)
 
 extern const struct dcp_origin memory;
 
-static int place(const char *within, const char *name, struct dcp_site *out)
+static int place_site(const char *within, const char *name, struct dcp_site *out)
 {
 	*out = (struct dcp_site){ .row = &memory, .fd = -1 };
 	return asprintf(&out->within, "%s%s%s", within, name, *name ? "/" : "") < 0 ? -ENOMEM
 										    : 0;
 }
 
-static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+static int find_source(const char *source, struct dcp_site *out, char **only,
+		       struct dcp_err *err)
 {
 	const char *path = source + strlen(scheme);
 	size_t n = strlen(path);
@@ -96,7 +97,7 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 		return 0; /* all that follows the scheme is a path */
 	pthread_once(&once, at_end);
 	pthread_mutex_lock(&lock);
-	ftw(path, add, 16);
+	ftw(path, add_item, 16);
 	qsort(items, nitems, sizeof(*items), by_path);
 	pthread_mutex_unlock(&lock);
 	while (n > 1 && path[n - 1] == '/')
@@ -111,7 +112,7 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 	return -ENOENT;
 }
 
-static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
+static int list_dir(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
 {
 	size_t skip = strlen(at->within);
 	const char *last = "";
@@ -133,9 +134,9 @@ static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct d
 	return rc;
 }
 
-static int below(const struct dcp_site *at, const char *name, struct dcp_site *out)
+static int open_below(const struct dcp_site *at, const char *name, struct dcp_site *out)
 {
-	int rc = place(at->within, strcmp(name, ".") ? name : "", out);
+	int rc = place_site(at->within, strcmp(name, ".") ? name : "", out);
 
 	for (size_t i = 0; rc == 0 && i < nitems; i++)
 		if (is_below(i, out->within))
@@ -162,7 +163,7 @@ static uint64_t number_of(const char *path, uint64_t n)
 }
 
 /* Nothing here ever changes: a name is a tag. */
-static int id(const struct dcp_site *at, const char *name, struct dcp_file_id *out)
+static int find_id(const struct dcp_site *at, const char *name, struct dcp_file_id *out)
 {
 	const struct item *i = look_up(at, name);
 	const char *kept = out->name;
@@ -202,12 +203,12 @@ static int open_file(const struct dcp_site *at, const char *name, struct dcp_blo
 	if (!i)
 		return dcp_fail(err, -ENOENT, "%s: no such file in memory", name);
 	*out = (struct dcp_blob){ &ops, (void *)(uintptr_t)i, i->n, -1 };
-	return file ? id(at, name, file) : 0;
+	return file ? find_id(at, name, file) : 0;
 }
 
-static int again(const struct dcp_site *at, struct dcp_site *out)
+static int open_again(const struct dcp_site *at, struct dcp_site *out)
 {
-	return place(at->within, "", out);
+	return place_site(at->within, "", out);
 }
 
 static void close_site(struct dcp_site *at)
@@ -219,12 +220,12 @@ const struct dcp_origin memory = {
 	.name = "memory",
 	.scheme = scheme,
 	.settled = true,
-	.find = find,
-	.list = list,
-	.below = below,
+	.find = find_source,
+	.list = list_dir,
+	.below = open_below,
 	.open = open_file,
-	.id = id,
-	.again = again,
+	.id = find_id,
+	.again = open_again,
 	.close = close_site,
 };
 

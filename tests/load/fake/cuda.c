@@ -278,7 +278,7 @@ unsigned cuIpcCloseMemHandle(unsigned long long p)
 }
 
 /* The node that memory is to be taken from; -1: any. */
-static int preferred(void *p)
+static int find_preferred(void *p)
 {
 	unsigned long nodes[16] = { 0 };
 	int mode = 0;
@@ -299,7 +299,7 @@ unsigned cuMemHostRegister_v2(void *p, size_t n, unsigned flags)
 	(void)flags;
 	NEEDS_CONTEXT("cuMemHostRegister_v2");
 	code = fake_add(p, n, -1);
-	fake_tell("pin %zu node %d\n", n, preferred(p));
+	fake_tell("pin %zu node %d\n", n, find_preferred(p));
 	return code;
 }
 
@@ -326,8 +326,8 @@ unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned long lo
 
 /* ---- what is queued ---- */
 
-static struct load_cuda_copy flat(const void *src, unsigned src_type, void *dst,
-				  unsigned dst_type, size_t n)
+static struct load_cuda_copy make_flat(const void *src, unsigned src_type, void *dst,
+				       unsigned dst_type, size_t n)
 {
 	return (struct load_cuda_copy){ .src_type = src_type,
 					.src_host = src,
@@ -344,20 +344,22 @@ unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size_t n,
 			      struct CUstream_st *stream)
 {
 	NEEDS_CONTEXT("cuMemcpyHtoDAsync_v2");
-	return fake_queue(stream, (struct fake_operation){ .kind = COPY_IN,
-							   .box = flat(src, LOAD_CUDA_HOST,
-								       (void *)(uintptr_t)dst,
-								       LOAD_CUDA_DEVICE, n) });
+	return fake_queue(stream,
+			  (struct fake_operation){ .kind = COPY_IN,
+						   .box = make_flat(src, LOAD_CUDA_HOST,
+								    (void *)(uintptr_t)dst,
+								    LOAD_CUDA_DEVICE, n) });
 }
 
 unsigned cuMemcpyDtoHAsync_v2(void *dst, unsigned long long src, size_t n,
 			      struct CUstream_st *stream)
 {
 	NEEDS_CONTEXT("cuMemcpyDtoHAsync_v2");
-	return fake_queue(stream, (struct fake_operation){ .kind = COPY_OUT,
-							   .box = flat((void *)(uintptr_t)src,
-								       LOAD_CUDA_DEVICE, dst,
-								       LOAD_CUDA_HOST, n) });
+	return fake_queue(stream,
+			  (struct fake_operation){ .kind = COPY_OUT,
+						   .box = make_flat((void *)(uintptr_t)src,
+								    LOAD_CUDA_DEVICE, dst,
+								    LOAD_CUDA_HOST, n) });
 }
 
 unsigned cuMemcpy3DAsync_v2(const struct load_cuda_copy *copy, struct CUstream_st *stream)

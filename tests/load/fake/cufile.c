@@ -26,14 +26,14 @@ enum { NOT_SUPPORTED = 5008 };
 
 static _Atomic bool lost; /* a read never ends, cancelled or not */
 
-static struct load_cufile_error done(const char *name)
+static struct load_cufile_error make_result(const char *name)
 {
 	int code = fake_has_context() ? fake_fails(name) : NOT_SUPPORTED;
 
 	return (struct load_cufile_error){ (unsigned)code, 0 };
 }
 
-static __attribute__((constructor)) void print(void)
+static __attribute__((constructor)) void print_banner(void)
 {
 	printf("NVIDIA's libraries say what they like\n");
 }
@@ -45,17 +45,17 @@ struct load_cufile_error cuFileDriverOpen(void)
 
 	if (log)
 		fclose(log);
-	return done("cuFileDriverOpen");
+	return make_result("cuFileDriverOpen");
 }
 
 struct load_cufile_error cuFileDriverClose(void)
 {
-	return done("cuFileDriverClose");
+	return make_result("cuFileDriverClose");
 }
 
 struct load_cufile_error cuFileHandleRegister(void **handle, struct load_cufile_descr *descr)
 {
-	struct load_cufile_error e = done("cuFileHandleRegister");
+	struct load_cufile_error e = make_result("cuFileHandleRegister");
 	struct statfs fs;
 
 	if (descr->type != LOAD_CUFILE_FD || !(fcntl(descr->handle.fd, F_GETFL) & O_DIRECT) ||
@@ -72,7 +72,7 @@ void cuFileHandleDeregister(void *handle)
 
 struct load_cufile_error cuFileBufRegister(const void *base, size_t n, int flags)
 {
-	struct load_cufile_error e = done("cuFileBufRegister");
+	struct load_cufile_error e = make_result("cuFileBufRegister");
 
 	if (fake_device_of(base) < 0 || n == 0 || flags)
 		e.code = NOT_SUPPORTED;
@@ -86,7 +86,7 @@ struct load_cufile_error cuFileBufDeregister(const void *base)
 		fprintf(stderr, "cuFileBufDeregister: a read still writes to it\n");
 		abort();
 	}
-	return done("cuFileBufDeregister");
+	return make_result("cuFileBufDeregister");
 }
 
 static ssize_t read_as(const char *name, void *handle, void *base, size_t n, off_t off,
@@ -122,7 +122,7 @@ struct load_cufile_error cuFileDriverGetProperties(struct load_cufile_properties
 	*p = (struct load_cufile_properties){ .major = (unsigned)major,
 					      .control = major < 3 ? 2 : 0,
 					      .batch = 8 };
-	return done("cuFileDriverGetProperties");
+	return make_result("cuFileDriverGetProperties");
 }
 
 /* ---- batches: done when the caller asks, some at a time, the last first ---- */
@@ -137,7 +137,7 @@ static struct batch {
 
 struct load_cufile_error cuFileBatchIOSetUp(void **batch, unsigned n)
 {
-	struct load_cufile_error e = done("cuFileBatchIOSetUp");
+	struct load_cufile_error e = make_result("cuFileBatchIOSetUp");
 	struct batch *b = calloc(1, sizeof(*b));
 
 	if (n > 8 || !b)
@@ -154,7 +154,7 @@ struct load_cufile_error cuFileBatchIOSubmit(void *batch, unsigned n,
 					     struct load_cufile_request *requests,
 					     unsigned flags)
 {
-	struct load_cufile_error e = done("cuFileBatchIOSubmit");
+	struct load_cufile_error e = make_result("cuFileBatchIOSubmit");
 	struct batch *b = batch;
 
 	if (b->n || n == 0 || n > b->most || flags)
@@ -173,7 +173,7 @@ struct load_cufile_error cuFileBatchIOGetStatus(void *batch, unsigned least, uns
 						struct load_cufile_event *events,
 						struct timespec *timeout)
 {
-	struct load_cufile_error e = done("cuFileBatchIOGetStatus");
+	struct load_cufile_error e = make_result("cuFileBatchIOGetStatus");
 	unsigned most = *n < 3 ? *n : 3;
 	struct batch *b = batch;
 
@@ -201,7 +201,7 @@ struct load_cufile_error cuFileBatchIOGetStatus(void *batch, unsigned least, uns
 struct load_cufile_error cuFileBatchIOCancel(void *batch)
 {
 	((struct batch *)batch)->n = ((struct batch *)batch)->hangs;
-	return done("cuFileBatchIOCancel");
+	return make_result("cuFileBatchIOCancel");
 }
 
 void cuFileBatchIODestroy(void *batch)

@@ -45,7 +45,7 @@ static struct region {
 } regions[MAX_REGIONS];
 static size_t nregions;
 
-static struct region *find(const void *p)
+static struct region *find_region(const void *p)
 {
 	for (size_t i = 0; i < nregions; i++)
 		if ((const char *)p >= regions[i].p &&
@@ -59,7 +59,7 @@ unsigned fake_add(void *p, size_t n, int device)
 	unsigned code = 0;
 
 	pthread_mutex_lock(&lock);
-	if (device < 0 && find(p))
+	if (device < 0 && find_region(p))
 		code = LOAD_CUDA_ALREADY_REGISTERED;
 	else if (nregions == MAX_REGIONS)
 		code = LOAD_CUDA_OUT_OF_MEMORY;
@@ -69,7 +69,7 @@ unsigned fake_add(void *p, size_t n, int device)
 	return code;
 }
 
-static void allow(int permissions)
+static void allow_devices(int permissions)
 {
 	for (size_t i = 0; i < nregions; i++)
 		if (regions[i].device >= 0 && regions[i].device < MANAGED)
@@ -96,7 +96,7 @@ static bool is_in(const struct region *r, const void *p)
 	return (const char *)p >= r->p && (const char *)p < r->p + r->n;
 }
 
-static bool uses(const struct fake_operation *o, bool begun, const struct region *r)
+static bool uses_region(const struct fake_operation *o, bool begun, const struct region *r)
 {
 	bool found = o->kind == LAUNCH && is_in(r, o->jobs);
 
@@ -108,11 +108,11 @@ static bool uses(const struct fake_operation *o, bool begun, const struct region
 		       is_in(r, (void *)(uintptr_t)o->box.dst_device);
 	if (o->kind != LAUNCH || !begun)
 		return found;
-	allow(PROT_READ | PROT_WRITE);
+	allow_devices(PROT_READ | PROT_WRITE);
 	for (uint32_t i = 0; i < o->n && !found; i++)
 		found = is_in(r, (void *)(uintptr_t)o->jobs[i].src) ||
 			is_in(r, (void *)(uintptr_t)(o->jobs[i].dst + o->jobs[i].at));
-	allow(PROT_NONE);
+	allow_devices(PROT_NONE);
 	return found;
 }
 
@@ -121,10 +121,10 @@ static void forbid_pending(const struct region *r)
 {
 	for (struct CUstream_st *s = streams; s; s = s->next) {
 		const struct fake_operation *o =
-			s->now && uses(s->now, true, r) ? s->now : NULL;
+			s->now && uses_region(s->now, true, r) ? s->now : NULL;
 
 		for (const struct fake_operation *f = s->first; f && !o; f = f->next)
-			o = uses(f, false, r) ? f : NULL;
+			o = uses_region(f, false, r) ? f : NULL;
 		if (!o)
 			continue;
 		fprintf(stderr, "memory is freed that an operation uses: %s, device %d\n",
@@ -155,7 +155,7 @@ unsigned fake_forget(void *p, bool device)
 	unsigned code = INVALID;
 
 	pthread_mutex_lock(&lock);
-	r = find(p);
+	r = find_region(p);
 	if (r && r->p == p && (r->device >= 0) == device && !r->foreign) {
 		forbid_use(r);
 		if (device)
@@ -202,7 +202,7 @@ unsigned fake_share(void *p, struct load_cuda_ipc_handle *handle)
 	struct region *r;
 
 	pthread_mutex_lock(&lock);
-	r = find(p);
+	r = find_region(p);
 	if (r && r->p == p && r->device >= 0 && r->device < MANAGED && !r->foreign) {
 		size_t at = (r->n + 4095) / 4096 * 4096;
 
@@ -235,7 +235,7 @@ size_t fake_size(const void *p)
 	size_t n;
 
 	pthread_mutex_lock(&lock);
-	r = find(p);
+	r = find_region(p);
 	n = r && r->p == p ? r->n : 0;
 	pthread_mutex_unlock(&lock);
 	return n;
@@ -280,7 +280,7 @@ unsigned fake_unmap(void *p)
 	struct region *r;
 
 	pthread_mutex_lock(&lock);
-	r = find(p);
+	r = find_region(p);
 	if (r && r->p == p && r->foreign) {
 		forbid_pending(r);
 		replace_user(r->users, getpid(), 0);
@@ -300,7 +300,7 @@ int fake_device_of(const void *p)
 	int device;
 
 	pthread_mutex_lock(&lock);
-	r = find(p);
+	r = find_region(p);
 	device = r ? r->device : -2;
 	pthread_mutex_unlock(&lock);
 	return device;
@@ -339,7 +339,7 @@ static bool is_aligned(const struct load_job *j)
 	return j->elements || all % j->unit == 0;
 }
 
-static void launch(const struct fake_operation *o)
+static void launch_kernel(const struct fake_operation *o)
 {
 	for (uint32_t i = 0; i < o->n; i++)
 		if (!is_aligned(&o->jobs[i]) && !fake_broken)
@@ -352,24 +352,24 @@ static void launch(const struct fake_operation *o)
 }
 
 /*
- * As allow(), for the regions that a copy or a fill touches: the pages of all would take most of
- * the time.
+ * As allow_devices(), for the regions that a copy or a fill touches: the pages of all would take
+ * most of the time.
  */
 static void allow_touched(const struct fake_operation *o, int permissions)
 {
 	for (size_t i = 0; i < nregions; i++)
 		if (regions[i].device >= 0 && regions[i].device < MANAGED &&
-		    (o->kind == LAUNCH || uses(o, false, &regions[i])))
+		    (o->kind == LAUNCH || uses_region(o, false, &regions[i])))
 			mprotect(regions[i].p, regions[i].n, permissions);
 }
 
-static void perform(const struct fake_operation *o)
+static void perform_operation(const struct fake_operation *o)
 {
 	allow_touched(o, PROT_READ | PROT_WRITE);
 	if (o->kind == SET)
 		memset((void *)(uintptr_t)o->box.dst_device, o->value, o->box.width);
 	else if (o->kind == LAUNCH)
-		launch(o);
+		launch_kernel(o);
 	else
 		copy_box(o);
 	allow_touched(o, PROT_NONE);
@@ -382,9 +382,9 @@ static void take_steps(struct CUstream_st *s, const struct fake_operation *o)
 	bool done = false;
 
 	while (!done && !s->ends) {
-		allow(PROT_READ | PROT_WRITE);
+		allow_devices(PROT_READ | PROT_WRITE);
 		done = o->step(o->arg);
-		allow(PROT_NONE);
+		allow_devices(PROT_NONE);
 		pthread_mutex_unlock(&lock);
 		nanosleep(&moment, NULL);
 		if (moment.tv_nsec < 5000000)
@@ -394,7 +394,7 @@ static void take_steps(struct CUstream_st *s, const struct fake_operation *o)
 }
 
 /* Under the lock. false: it never ends. */
-static bool run(struct CUstream_st *s, const struct fake_operation *o)
+static bool run_operation(struct CUstream_st *s, const struct fake_operation *o)
 {
 	int code = o->kind == RECORD || o->kind == WAIT ? 0 : fake_fails("run");
 
@@ -412,7 +412,7 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 	} else if (o->kind == STEPS) {
 		take_steps(s, o);
 	} else if (!fake_broken) {
-		perform(o);
+		perform_operation(o);
 	}
 	fake_tell("- %u %s %zu\n", s->number, kinds[o->kind], bytes_of(o));
 	return true;
@@ -429,7 +429,7 @@ static void take_time(const struct fake_operation *o)
 	nanosleep(&moment, NULL);
 }
 
-static void *work(void *arg)
+static void *serve_stream(void *arg)
 {
 	struct CUstream_st *s = arg;
 
@@ -449,7 +449,7 @@ static void *work(void *arg)
 		pthread_mutex_unlock(&lock);
 		take_time(o);
 		pthread_mutex_lock(&lock);
-		if (!run(s, o)) { /* nor does anything behind it */
+		if (!run_operation(s, o)) { /* nor does anything behind it */
 			s->hangs = true;
 			while (!s->ends)
 				pthread_cond_wait(&changed, &lock);
@@ -493,7 +493,7 @@ unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 	pthread_mutex_lock(&lock);
 	fake_tell("+ %u %s %zu%s\n", s->number, kinds[o.kind], bytes_of(&o),
 		  o.kind <= COPY_BOX && o.box.src_type == LOAD_CUDA_HOST &&
-				  !find(o.box.src_host)
+				  !find_region(o.box.src_host)
 			  ? " pageable"
 			  : "");
 	*s->last = own;
@@ -523,7 +523,7 @@ unsigned fake_stream(struct CUstream_st **out)
 	streams = s;
 	pthread_mutex_unlock(&lock);
 	*out = s;
-	return pthread_create(&s->thread, NULL, work, s) ? LOAD_CUDA_OUT_OF_MEMORY : 0;
+	return pthread_create(&s->thread, NULL, serve_stream, s) ? LOAD_CUDA_OUT_OF_MEMORY : 0;
 }
 
 void fake_stream_end(struct CUstream_st *s)
@@ -587,9 +587,9 @@ bool fake_is_done(struct CUevent_st *event)
 void fake_write(void *dst, const void *src, size_t n)
 {
 	pthread_mutex_lock(&lock);
-	allow(PROT_READ | PROT_WRITE);
+	allow_devices(PROT_READ | PROT_WRITE);
 	memcpy(dst, src, n);
-	allow(PROT_NONE);
+	allow_devices(PROT_NONE);
 	fake_tell("file %zu\n", n);
 	pthread_mutex_unlock(&lock);
 }

@@ -172,7 +172,7 @@ static bool is_duplicate(const struct ncclComm *c)
 	return false;
 }
 
-static void forget(struct ncclComm *c)
+static void forget_file(struct ncclComm *c)
 {
 	if (c->file)
 		unlink(c->file);
@@ -182,7 +182,7 @@ static void forget(struct ncclComm *c)
 
 unsigned ncclCommAbort(struct ncclComm *c)
 {
-	forget(c);
+	forget_file(c);
 	fake_tell("nccl abort\n");
 	if (fake_fails("ncclCommAbort") > 0)
 		return UNHANDLED;
@@ -197,7 +197,7 @@ unsigned ncclCommAbort(struct ncclComm *c)
 /* ---- on the stream ---- */
 
 /* Move what can be moved. */
-static void move(struct message *m)
+static void move_bytes(struct message *m)
 {
 	uint64_t have = m->box->in - m->box->out, n = m->out ? BOX - have : have, first;
 	uint64_t at = (m->out ? m->box->in : m->box->out) % BOX;
@@ -218,7 +218,7 @@ static void move(struct message *m)
 }
 
 /* The length of a message goes before it. */
-static bool begin(struct ncclComm *c, struct message *m)
+static bool begin_message(struct ncclComm *c, struct message *m)
 {
 	uint64_t n = m->n;
 	struct message length = {
@@ -228,14 +228,14 @@ static bool begin(struct ncclComm *c, struct message *m)
 	if (m->out ? BOX - (m->box->in - m->box->out) < sizeof(n)
 		   : m->box->in - m->box->out < sizeof(n))
 		return false;
-	move(&length);
+	move_bytes(&length);
 	if (n != m->n)
 		c->state = WRONG_USAGE;
 	return n == m->n;
 }
 
 /* A step of all messages of a group. false: they are not done. */
-static bool step(void *arg)
+static bool step_group(void *arg)
 {
 	struct group *g = arg;
 	bool done = true;
@@ -247,16 +247,16 @@ static bool step(void *arg)
 	for (unsigned i = 0; i < g->n; i++) {
 		struct message *m = &g->message[i];
 
-		m->begun = m->begun || begin(g->comm, m);
+		m->begun = m->begun || begin_message(g->comm, m);
 		if (m->begun)
-			move(m);
+			move_bytes(m);
 		done = done && m->begun && m->at == m->n;
 	}
 	return done;
 }
 
 /* Does it use of these bytes? */
-static bool uses(const void *arg, const char *p, size_t n)
+static bool uses_bytes(const void *arg, const char *p, size_t n)
 {
 	const struct group *g = arg;
 	bool found = false;
@@ -274,11 +274,12 @@ unsigned ncclCommGetAsyncError(struct ncclComm *c, unsigned *state)
 		c->state = (unsigned)code;
 	if (c->state == LOAD_NCCL_IN_PROGRESS && !c->hangs && c->slow++ >= SLOW) {
 		if (begun && begun->comm == c) {
-			c->state = fake_queue_steps(begun->stream, step, uses, begun);
+			c->state =
+				fake_queue_steps(begun->stream, step_group, uses_bytes, begun);
 			begun = NULL;
 		} else if (c->shared->joined == c->ranks) {
 			c->state = is_duplicate(c) ? WRONG_USAGE : 0;
-			forget(c);
+			forget_file(c);
 		}
 	}
 	*state = c->state;
@@ -316,8 +317,8 @@ unsigned ncclGroupEnd(void)
 	return LOAD_NCCL_IN_PROGRESS;
 }
 
-static unsigned add(struct ncclComm *c, struct CUstream_st *stream, unsigned peer, char *p,
-		    uint64_t n, bool out)
+static unsigned add_message(struct ncclComm *c, struct CUstream_st *stream, unsigned peer,
+			    char *p, uint64_t n, bool out)
 {
 	struct shared *s = c->shared;
 
@@ -339,7 +340,7 @@ unsigned ncclSend(const void *p, size_t n, unsigned type, int to, struct ncclCom
 {
 	MAY_FAIL("ncclSend");
 	return type == LOAD_NCCL_UINT8
-		       ? add(c, stream, (unsigned)to, (char *)(uintptr_t)p, n, true)
+		       ? add_message(c, stream, (unsigned)to, (char *)(uintptr_t)p, n, true)
 		       : WRONG_ARGUMENT;
 }
 
@@ -347,7 +348,7 @@ unsigned ncclRecv(void *p, size_t n, unsigned type, int from, struct ncclComm *c
 		  struct CUstream_st *stream)
 {
 	MAY_FAIL("ncclRecv");
-	return type == LOAD_NCCL_UINT8 ? add(c, stream, (unsigned)from, p, n, false)
+	return type == LOAD_NCCL_UINT8 ? add_message(c, stream, (unsigned)from, p, n, false)
 				       : WRONG_ARGUMENT;
 }
 
@@ -363,9 +364,9 @@ unsigned ncclAllGather(const void *mine, void *whole, size_t n, unsigned type,
 	for (unsigned r = 0; r < c->ranks && code == 0; r++) {
 		if (r == c->self)
 			continue;
-		code = add(c, stream, r, (char *)(uintptr_t)mine, n, true);
+		code = add_message(c, stream, r, (char *)(uintptr_t)mine, n, true);
 		if (code == 0)
-			code = add(c, stream, r, (char *)whole + r * n, n, false);
+			code = add_message(c, stream, r, (char *)whole + r * n, n, false);
 	}
 	return code ? code : ncclGroupEnd();
 }
