@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"

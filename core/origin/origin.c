@@ -2,8 +2,10 @@
 #include "core/origin/origin.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 
@@ -93,4 +95,50 @@ void dcp_blob_close(struct dcp_blob *b)
 	if (b->ops)
 		b->ops->close(b);
 	*b = (struct dcp_blob){ .fd = -1 };
+}
+
+/* ---- source ---- */
+
+static int read_mem(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
+{
+	memcpy(buf, (const char *)src->mem + off, n);
+	return 0;
+}
+
+static int read_blob(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
+{
+	return dcp_blob_read(&src->blob, off, buf, n);
+}
+
+static int read_window(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
+{
+	return src->parent->read(src->parent, src->base + off, buf, n);
+}
+
+struct dcp_source dcp_source_mem(const void *mem, size_t n)
+{
+	return (struct dcp_source){ .read = read_mem, .mem = mem, .size = n };
+}
+
+struct dcp_source dcp_source_blob(const struct dcp_blob *blob)
+{
+	return (struct dcp_source){ .read = read_blob, .blob = *blob, .size = blob->size };
+}
+
+struct dcp_source dcp_source_window(const struct dcp_source *parent, uint64_t off, uint64_t n)
+{
+	if (off > parent->size)
+		off = parent->size;
+	if (n > parent->size - off)
+		n = parent->size - off;
+	return (struct dcp_source){
+		.read = read_window, .parent = parent, .base = off, .size = n
+	};
+}
+
+int dcp_source_read(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
+{
+	if (!dcp_range_ok(off, n, src->size))
+		return -EBADMSG;
+	return n ? src->read(src, off, buf, n) : 0;
 }

@@ -15,7 +15,7 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 /* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
 static const json_t *value_of(const struct dcp_json *v)

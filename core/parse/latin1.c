@@ -7,7 +7,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum { CHUNK = 1 << 15 };
 

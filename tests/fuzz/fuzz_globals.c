@@ -11,7 +11,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

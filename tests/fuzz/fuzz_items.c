@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -18,7 +18,7 @@
 #include "core/format/paddle/dist/dist_int.h"
 #include "core/model/geometry/tiling.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pyjson/pyjson.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

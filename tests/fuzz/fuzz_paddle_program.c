@@ -5,7 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/paddle/paddle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -9,7 +9,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

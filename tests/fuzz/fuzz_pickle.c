@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

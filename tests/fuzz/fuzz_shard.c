@@ -12,7 +12,7 @@
 #include "core/format/gather/join.h"
 #include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

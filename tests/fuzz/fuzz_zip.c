@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

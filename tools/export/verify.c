@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"

@@ -25,7 +25,7 @@
 #include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/job/chunk.h"
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/queue.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"

@@ -16,7 +16,7 @@
 #include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 
 enum { CHUNK = 256 << 10, MOST_TEXT = 256 << 20, MOST_PATH = 4096 };

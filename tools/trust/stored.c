@@ -15,7 +15,7 @@
 #include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/store/io/files.h"
 
 enum {

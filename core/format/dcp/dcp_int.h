@@ -37,7 +37,7 @@
 #include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
 struct dcp_err;

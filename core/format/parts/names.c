@@ -17,7 +17,7 @@
 #include "core/format/weights/name.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 
 /* clang-format off */

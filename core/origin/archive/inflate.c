@@ -18,7 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/system.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum { WINDOW = 1 << 16 };
 

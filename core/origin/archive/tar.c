@@ -22,7 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum {
 	BLOCK = 512,

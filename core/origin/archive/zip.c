@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum {
 	SIG_LOCAL = 0x04034b50,

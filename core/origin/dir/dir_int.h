@@ -3,7 +3,7 @@
  * dir_int: what the files behind dir.h share; only they and their tests include it.
  *
  *	dir.c          listing; functions for any directory; directories inside archives
- *	local.c        entries of a directory of the file system, and the identity of each
+ *	local.c        the file system: entries of a directory, the identity of each; pages in memory
  *	open.c         opening below a directory, also without openat2; links that may lead out
  */
 #pragma once

@@ -14,7 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };
 

@@ -12,7 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 
 /* A tag and the longest number after it. */

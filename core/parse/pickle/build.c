@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 /* Replace the top @n values by the node. */
 static int replace_top(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,

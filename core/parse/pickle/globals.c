@@ -13,7 +13,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle_int.h"
 
 enum {

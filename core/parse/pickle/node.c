@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 enum {
 	TUPLES = 4096,    /* entries of the table of shared tuples */

@@ -16,7 +16,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle_int.h"
 
 #define ARG_OF(name, code, arg) [code] = PICKLE_ARG_##arg,

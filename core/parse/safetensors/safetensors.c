@@ -24,7 +24,7 @@
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 #include "core/parse/parse.h"
 

@@ -10,7 +10,7 @@
 #pragma once
 #include "core/base/arena.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 
 struct dcp_zip_member;

@@ -22,7 +22,7 @@
 #include "core/model/name.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/store/version/version.h"
 
 enum { BLOCK = 1 << 20, MAGIC = 16 };

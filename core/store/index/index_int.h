@@ -10,7 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/store/index/index.h"
 
 /* Limits: a writer never exceeds them, and a reader refuses a file that does. */

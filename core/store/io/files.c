@@ -12,7 +12,6 @@
 #include "core/base/err.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/dir/pages.h"
 #include "core/store/cache/cache.h"
 
 static bool enabled;

@@ -11,7 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/system.h"
 #include "core/model/geometry/strided.h"
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 
 enum { AHEAD = 32 /* reads that the kernel is advised of before they are made */ };
 

@@ -19,7 +19,7 @@
 #include "core/model/dtype.h"
 #include "core/model/geometry/cut.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/parse.h"
 #include "core/parse/torch/torch.h"
 

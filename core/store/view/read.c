@@ -12,7 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/model/geometry/strided.h"
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 static const char TEXT[] = "0123456789";
 

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/parse.h"
 
 static int decode(const char *text, size_t n, uint64_t want, char *out, size_t size,

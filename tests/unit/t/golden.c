@@ -2,7 +2,7 @@
 #include "tests/unit/t/golden.h"
 
 #include "core/base/buf.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/sha256.h"
 

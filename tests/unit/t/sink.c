@@ -13,7 +13,7 @@
 #include "core/model/geometry/tiling.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/parse/dir.h"

@@ -3,7 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/numpy/numpy.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"

@@ -8,7 +8,7 @@
 #include <limits.h>
 
 #include "core/base/arena.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"

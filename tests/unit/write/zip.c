@@ -8,7 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"
 

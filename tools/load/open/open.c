@@ -13,7 +13,7 @@
 #include "core/base/base.h"
 #include "core/base/system.h"
 #include "core/hf/hf.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 #include "core/remote/disk.h"
 #include "core/rules/rules.h"

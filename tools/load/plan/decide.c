@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/sort.h"
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "tools/load/load.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/torch/torch.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
 int dcp_tmeta_init(struct dcp_tmeta *m)

@@ -12,7 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/numpy/numpy.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/safetensors/safetensors.h"

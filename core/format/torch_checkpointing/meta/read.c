@@ -15,7 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/torch/torch.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle/pickle.h"
 

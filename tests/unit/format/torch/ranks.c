@@ -9,7 +9,7 @@
 #include "core/format/format.h"
 #include "core/format/torch/torch.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"

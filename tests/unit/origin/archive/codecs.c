@@ -11,7 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/model/pack.h"
 
 static const enum dcp_codec all[] = { DCP_CODEC_GZIP, DCP_CODEC_BZIP2, DCP_CODEC_XZ,

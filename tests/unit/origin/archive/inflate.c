@@ -11,7 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/parse/source.h"
 
 /* RFC 8878: magic, descriptor without content size or checksum, window of 1 MiB. */

@@ -8,7 +8,7 @@
 
 #include "core/base/arena.h"
 #include "core/origin/archive/archive.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/tar.h"
 

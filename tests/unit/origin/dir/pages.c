@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 
 enum { BYTES = 3 << 20 };

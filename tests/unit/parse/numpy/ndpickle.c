@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/numpy/numpy.h"
 #include "core/parse/parse.h"
 #include "tests/unit/t/parse/pickle.h"

@@ -5,7 +5,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/numpy/numpy.h"
 
 /* Lengths and texts as numpy 1.24.2 writes them. */

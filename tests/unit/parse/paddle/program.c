@@ -3,7 +3,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/base.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/paddle/paddle.h"
 #include "tests/unit/t/format/pdplain.h"
 

@@ -2,7 +2,7 @@
 /* covers: paddle */
 #include "tests/unit/t.h"
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/paddle/paddle.h"
 #include "tests/unit/t/format/pdplain.h"
 

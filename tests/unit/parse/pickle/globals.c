@@ -3,7 +3,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
 static int note(void *ctx, const char *module, const char *name, uint64_t off)

@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 #include "tests/unit/t/format/torch.h"
 

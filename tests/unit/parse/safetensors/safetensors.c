@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/safetensors/safetensors.h"
 
 #define BAD "tests/bad/safetensors"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/zip.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"

@@ -3,7 +3,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/model/geometry/strided.h"
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/queue.h"
 
 enum { FILE_BYTES = 8 << 20, PAGES = FILE_BYTES / 4096 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/parse/zip.h"

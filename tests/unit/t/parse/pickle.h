@@ -10,7 +10,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
 enum { T_PICKLE_DEEP = 7 }; /* cycles are cut here, by both sides */

@@ -6,7 +6,7 @@
 #pragma once
 #include <stddef.h>
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 
 struct t_source {
 	struct dcp_source base; /* hand out &s.base */

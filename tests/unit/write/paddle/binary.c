@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/paddle/paddle.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"

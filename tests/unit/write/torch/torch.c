@@ -8,7 +8,7 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/pickle.h"

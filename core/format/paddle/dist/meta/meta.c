@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 

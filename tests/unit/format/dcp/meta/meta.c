@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/dcp/dcp_int.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/format/dcp.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/sink.h"

@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/paddle/dist/dist_int.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/format/torch.h"
 

@@ -9,7 +9,7 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/format/group.h"
 #include "tests/unit/t/format/pdplain.h"
 #include "tests/unit/t/format/torch.h"

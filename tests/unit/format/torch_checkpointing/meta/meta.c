@@ -8,7 +8,7 @@
 #include "core/base/buf.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/format/items.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/dir.h"

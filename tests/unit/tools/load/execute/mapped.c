@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/origin/dir/pages.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "tests/unit/t/fault.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "core/format/paddle/dist/dist_int.h"
-#include "core/origin/source.h"
+#include "core/origin/origin.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/parse/pickle.h"
 
