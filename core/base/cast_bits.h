@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cast_bits: one number as one of another type, by its bits, as specified for arrays in cast.h.
+ * cast_bits: one number as one of another type, by its bits, as dcp_dtype_cast() says.
  *
- * Plain arithmetic, so that the processor (cast.c) and a GPU (tools/load/memory/scatter.cu),
- * which sets DCP_CAST_FN, round with the same code.
+ * Plain arithmetic, so that the processor (core/model/dtype.c) and a GPU
+ * (tools/load/memory/scatter.cu), which sets DCP_CAST_FN, round with the same code.
  */
 #pragma once
 #include <stdint.h>

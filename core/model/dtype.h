@@ -75,12 +75,24 @@ enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
  */
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 
-/* Convert numbers of @from to @to, another type, rounded as core/base/cast.h says. The conversion
- * goes through float32, as in torch's .to(): F64 to BF16 is rounded twice. */
+/*
+ * Convert numbers of @from to @to, another type. The conversion goes through float32, as in torch's
+ * .to(): F64 to BF16 is rounded twice.
+ *
+ * To a wider type nothing is lost: bits are moved, so NaNs keep their sign and payload. To a
+ * narrower one numbers are rounded to the nearest, ties to the even one, and subnormals are kept,
+ * as torch's .to() does. A NaN stays a NaN of the same sign; in torch the sign depends on the
+ * machine. A number that is too large becomes infinity of its sign; E4M3 has no infinity, so there
+ * such numbers and infinity itself become the largest number, 448 (as in torch 2.15; older releases
+ * made it a NaN).
+ */
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 /* Is @t a floating-point type that can be converted? */
 bool dcp_dtype_is_float(enum dcp_dtype t);
-/* dcp_dtype_can_cast() must be true; @src and @dst as for a cast of core/base/cast.h. */
+/*
+ * dcp_dtype_can_cast() must be true. @src and @dst may be unaligned; they may not overlap, but a
+ * cast to a type that is no wider may be done in place (@dst == @src).
+ */
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);
 

@@ -13,7 +13,7 @@
  *
  * A new kind of source is one file and one row of dcp_origins.
  *
- * Parsers take a struct dcp_source: bytes by position, of a blob, of memory, or of a part of these.
+ * Parsers take a struct dcp_source: bytes by position, of a blob, of memory or of a part of them.
  */
 #pragma once
 #include <stdbool.h>

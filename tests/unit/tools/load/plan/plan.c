@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "core/base/cast.h"
+#include "core/model/dtype.h"
 #include "tests/unit/t/load.h"
 
 enum { GUARD = 0xa5, ROOM = 1 << 20 };
@@ -45,13 +45,13 @@ static void expected_number(uint8_t *dst, const char *dtype, float x)
 	if (!dtype || !strcmp(dtype, "F32"))
 		memcpy(dst, &x, 4);
 	else if (!strcmp(dtype, "BF16"))
-		dcp_cast_f32_to_bf16(dst, &x, 1);
+		dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_BF16, dst, &x, 1);
 	else if (!strcmp(dtype, "F16"))
-		dcp_cast_f32_to_f16(dst, &x, 1);
+		dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_F16, dst, &x, 1);
 	else if (!strcmp(dtype, "F8_E4M3"))
-		dcp_cast_f32_to_f8_e4m3(dst, &x, 1);
+		dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_F8_E4M3, dst, &x, 1);
 	else
-		dcp_cast_f32_to_f8_e5m2(dst, &x, 1);
+		dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_F8_E5M2, dst, &x, 1);
 }
 
 static void place_one(struct t_load *f, const struct case_place *c)

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Narrowing against the list of all numbers that the narrow type has; widening of every value
- * is model/dtype.c's.
+ * Casts to narrower types against the list of all numbers that the type has; widening of every
+ * value is in dtype.c.
  */
 #include "tests/unit/t.h"
 
 #include <math.h>
 
-#include "core/base/cast.h"
+#include "core/model/dtype.h"
 
 struct fmt {
 	const char *what;
 	int bits, mant, bias;
 	bool inf; /* the last exponent is infinity and NaNs; otherwise only its last value is NaN */
-	void (*narrow)(void *dst, const void *src, size_t n);
-	void (*widen)(void *dst, const void *src, size_t n);
+	enum dcp_dtype type;
 };
 
 /* clang-format off */
 static const struct fmt fmts[] = {
-	{ "bfloat16", 16, 7, 127, true,  dcp_cast_f32_to_bf16,    dcp_cast_bf16_to_f32 },
-	{ "float16",  16, 10, 15, true,  dcp_cast_f32_to_f16,     dcp_cast_f16_to_f32 },
-	{ "e4m3fn",    8, 3, 7,   false, dcp_cast_f32_to_f8_e4m3, dcp_cast_f8_e4m3_to_f32 },
-	{ "e5m2",      8, 2, 15,  true,  dcp_cast_f32_to_f8_e5m2, dcp_cast_f8_e5m2_to_f32 },
+	{ "bfloat16", 16, 7, 127, true,  DCP_DTYPE_BF16 },
+	{ "float16",  16, 10, 15, true,  DCP_DTYPE_F16 },
+	{ "e4m3fn",    8, 3, 7,   false, DCP_DTYPE_F8_E4M3 },
+	{ "e5m2",      8, 2, 15,  true,  DCP_DTYPE_F8_E5M2 },
 };
 /* clang-format on */
 
@@ -89,7 +88,7 @@ static unsigned narrow_one(const struct fmt *f, uint32_t bits)
 {
 	unsigned got = 0;
 
-	f->narrow(&got, &bits, 1);
+	dcp_dtype_cast(DCP_DTYPE_F32, f->type, &got, &bits, 1);
 	return got;
 }
 
@@ -190,9 +189,9 @@ static void widening_and_narrowing_give_the_same(void **state)
 		for (size_t x = 0; x < n; x++)
 			memcpy(src + 1 + x * size, &x, size);
 		buf[1 + 4 * (n - 1)] = 0xa5;
-		fmts[i].widen(buf + 1, src + 1, n - 1);
+		dcp_dtype_cast(fmts[i].type, DCP_DTYPE_F32, buf + 1, src + 1, n - 1);
 		assert_int_equal(buf[1 + 4 * (n - 1)], 0xa5);
-		fmts[i].narrow(buf + 1, buf + 1, n - 1);
+		dcp_dtype_cast(DCP_DTYPE_F32, fmts[i].type, buf + 1, buf + 1, n - 1);
 		for (unsigned x = 0, got = 0; x < n - 1; x++) {
 			memcpy(&got, buf + 1 + x * size, size);
 			if (is_nan(&fmts[i], x) ? !is_nan(&fmts[i], got) : got != x)
@@ -215,11 +214,11 @@ static void doubles_round_to_floats(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(many); i++)
 		many[i] = in[i % DCP_LEN(in)];
-	dcp_cast_f64_to_f32(got, many, DCP_LEN(many));
+	dcp_dtype_cast(DCP_DTYPE_F64, DCP_DTYPE_F32, got, many, DCP_LEN(many));
 	for (size_t i = 0; i < DCP_LEN(many); i++)
 		assert_int_equal(bits_of(got[i]), bits_of(want[i % DCP_LEN(in)]));
 	many[0] = -(double)NAN;
-	dcp_cast_f64_to_f32(many, many, 1);
+	dcp_dtype_cast(DCP_DTYPE_F64, DCP_DTYPE_F32, many, many, 1);
 	memcpy(got, many, sizeof(*got));
 	assert_true(isnan(got[0]) && signbit(got[0]));
 }
