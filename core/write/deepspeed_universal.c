@@ -23,7 +23,7 @@
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/model/tensor.h"
-#include "core/write/value/value.h"
+#include "core/write/pickle.h"
 #include "core/write/write.h"
 
 #define TAG "universal"

@@ -14,7 +14,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "core/write/value/value.h"
+#include "core/write/pickle.h"
 #include "tools/export/export.h"
 
 enum { CHUNK = 4 << 20 };

@@ -19,7 +19,6 @@
 #include "core/model/name.h"
 #include "core/parse/paddle/paddle.h"
 #include "core/write/pickle.h"
-#include "core/write/value/value.h"
 #include "core/write/write.h"
 
 enum { PART = (1 << 30) - 1 }; /* largest array in bytes of protocols 2 and 3 */

@@ -16,7 +16,6 @@
 #include "core/base/sort.h"
 #include "core/model/name.h"
 #include "core/write/pickle.h"
-#include "core/write/value/value.h"
 #include "core/write/write.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"

@@ -16,7 +16,6 @@
 #include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/write/pickle.h"
-#include "core/write/value/value.h"
 #include "core/write/write.h"
 
 /* Types that have a storage class; all others are bytes, and the tensor says its dtype. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/value/value.h"
+#include "core/write/pickle.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,7 +11,6 @@
 #include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/pickle.h"
 
 void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why)
 {

@@ -7,7 +7,7 @@
 #include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/value/value.h"
+#include "core/write/pickle.h"
 
 enum { MAX_DEPTH = 128, MAX_DIGITS = 10000 };
 

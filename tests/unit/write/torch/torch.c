@@ -3,6 +3,7 @@
  * Objects as values and sets as nested values: written as pickles, and read by core's own reader.
  * The files of torch are tests/cli/export.py's.
  * covers: write/pickle, save, dcp, write/value/value, write/tree, write/deepspeed_universal
+ * covers: write/value/text
  */
 #include "tests/unit/t.h"
 
@@ -12,7 +13,6 @@
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/pickle.h"
-#include "core/write/value/value.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
