@@ -17,6 +17,7 @@
 #include <fuse_lowlevel.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -25,13 +26,14 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/checkpoint/mounts.h"
-#include "fs/fault.h"
+#include "core/store/io/files.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/ops.h"
@@ -523,4 +525,29 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 const char *dcpfs_fuse_version(void)
 {
 	return fuse_pkgversion();
+}
+
+/* ---- fault ---- */
+
+/*
+ * A jump out of the handler does not restore the signal mask as a return would, so restore it
+ * here.
+ */
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+	const ucontext_t *before = context;
+
+	pthread_sigmask(SIG_SETMASK, &before->uc_sigmask, NULL);
+	dcp_guard_fault();
+	signal(sig, SIG_DFL); /* the access faults again, which ends the process */
+}
+
+int dcpfs_fault_install(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+
+	if (sigaction(SIGBUS, &sa, NULL) < 0)
+		return -errno;
+	dcp_guard_enable();
+	return 0;
 }

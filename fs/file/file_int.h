@@ -10,7 +10,6 @@
 #include "core/store/io/files.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
-#include "fs/text/describe.h"
 #include "fs/text/text.h"
 #include "fs/tree/tree.h"
 

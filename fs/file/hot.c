@@ -9,7 +9,7 @@
 
 #include "core/base/base.h"
 #include "fs/fs.h"
-#include "fs/text/describe.h"
+#include "fs/text/text.h"
 
 /* <linux/fuse.h> of Debian 12 does not have these yet. */
 struct backing_map {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/text/describe.h"
+#include "fs/text/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,6 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
-#include "fs/text/text.h"
 #include "fs/tree/tree.h"
 
 enum { SPOOL_BYTES = 1 << 20 };

@@ -14,7 +14,6 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "fs/fs.h"
-#include "fs/text/describe.h"
 #include "fs/versions/versions.h"
 
 enum { MAX_NAMED = 200 };

@@ -19,7 +19,6 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
-#include "fs/text/describe.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/versions.h"
 

@@ -21,7 +21,6 @@
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
-#include "fs/text/describe.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/versions.h"
 

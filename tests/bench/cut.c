@@ -27,7 +27,7 @@
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 
 static void fail_bench(const char *what)
 {

@@ -53,7 +53,7 @@ MAY_CALL = (
     r"fs/listen\.c",                                      # the socket of metrics, which nothing else made
     r"fs/versions/watch\.c",                             # inotify: only the file system reports changes
     r"core/store/layouts/layouts\.c",                       # the nearest name to a layout that the user misspelt
-    r"core/base/.*|fs/(session|mount|fault|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
+    r"core/base/.*|fs/(session|mount|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
 )
 
 # What libc and the kernel give. Anything else in angle brackets needs an owner above.

@@ -18,7 +18,7 @@
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 
 enum {
 	CHUNK = DCP_MEASURE_CHUNK,

@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 #include "tools/export/export.h"
 
 #define AT(field) .off = offsetof(struct export_opts, field)

@@ -21,7 +21,7 @@
 #include "core/model/name.h"
 #include "core/remote/disk.h"
 #include "core/store/index/index.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 #include "tools/export/export.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"

@@ -6,7 +6,7 @@
 #include "core/base/text.h"
 #include "core/hf/hf.h"
 #include "core/rules/rules.h"
-#include "fs/text/describe.h"
+#include "fs/text/text.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -17,7 +17,7 @@
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/store/layouts/layouts.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
 #include "tools/save/dcpsave.h"

@@ -7,7 +7,7 @@
 #include "core/base/text.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
-#include "fs/text/describe.h"
+#include "fs/text/text.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

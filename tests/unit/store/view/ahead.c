@@ -17,7 +17,7 @@
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 #include "tests/unit/t/parse/dir.h"
 
 enum { LONG_BYTES = 56 << 20, STEP = 1 << 20, HEADER_BYTES = 4096 };

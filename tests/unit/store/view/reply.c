@@ -12,7 +12,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 
 enum { ROWS = 4, HALF = 96 << 10, N = ROWS * 2 * HALF };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: store/io/files, fs/fault
+ * covers: store/io/files
  *
  * Every tensor of the golden checkpoints, read through mappings and with pread, whole, in
  * random windows and in random cuts, copied, as pointers and by strided descriptors: always the
@@ -24,7 +24,7 @@
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "fs/fault.h"
+#include "fs/session.h"
 #include "tests/unit/t/golden.h"
 #include "tests/unit/t/model/plan.h"
 #include "tests/unit/t/random.h"
