@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mounts: the mounted file systems, from /proc/self/mountinfo. This does not access the mounted
- * file systems, so a hanging file system cannot block it. */
+/* mounts: the mounted file systems, from /proc/self/mountinfo. The file systems themselves are not
+ * accessed, so a hanging file system blocks no caller. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -21,7 +21,6 @@
 
 enum { ROW_MEMORY = 512 << 20 };
 
-/* Mapping in progress. */
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;

@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 
 struct dcp_transfer;
-/* transfers that one thread makes in parallel, on connections that are kept */
+/* Transfers that one thread makes in parallel, on connections that are kept */
 struct dcp_transfers;
 
 /* The input of a transfer, and its callbacks. */
@@ -32,7 +32,6 @@ struct dcp_transfer_opts {
 	void *ctx;
 };
 
-/* How a transfer ended. */
 struct dcp_transfer_end {
 	void *ctx;
 	bool ok;     /* a complete answer came */

@@ -524,7 +524,6 @@ static int judge_refusal(struct job *j)
 	return rc;
 }
 
-/* Follow a redirect. */
 static int follow_redirect(struct job *j)
 {
 	dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;

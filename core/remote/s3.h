@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * s3: object stores (s3://, gs://): writes to buckets, the user's credentials, signatures of
- * requests, and the XML of answers. How they are read is a row like the others, in s3.c.
+ * requests, and the XML of answers. A row like the others, in s3.c, reads objects.
  *
  * Objects are written by one request, or by multipart uploads, which are invisible until they are
  * completed. Requests set no access rights of objects: the owner of the bucket decides them.

@@ -195,7 +195,6 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	return rc < 0 ? rc : dcp_emit_tensor(m->to, &t);
 }
 
-/* map.c */
 static int dcp_rules_emit_group(struct map *m, uint32_t number)
 {
 	const struct group *g = &m->group[number];

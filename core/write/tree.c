@@ -281,7 +281,6 @@ size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
 	return n;
 }
 
-/* Put all nodes from @root on. */
 static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t root,
 		    uint64_t more, int (*put)(void *ctx, struct dcp_pickler *p, size_t i),
 		    void *ctx)

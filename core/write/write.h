@@ -95,7 +95,6 @@ struct dcp_write_set {
 	void *ctx;
 };
 
-/* Size of a part in bytes. */
 uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
 			      const struct dcp_write_part *part);
 /* Is the part the whole tensor? */

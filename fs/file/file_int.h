@@ -57,7 +57,6 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
 					      uint64_t *inside, uint64_t *left);
 
-/* The content of an open file. */
 enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
 
 struct dcpfs_file {

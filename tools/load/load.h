@@ -125,7 +125,6 @@ char *load_address(const struct load_target *t, uint64_t e);
 
 /* ---- plan/plan.c ---- */
 
-/* One want. */
 struct load_want {
 	const char *key;
 	int64_t id; /* row of the index; 0: nothing to load */
@@ -351,7 +350,6 @@ void load_window_free(struct load_window *w, bool keep);
 
 /* All slots. */
 void *load_window_memory(const struct load_window *w, uint64_t *n);
-/* The slot of chunk @c. */
 uint8_t *load_window_slot(struct load_window *w, size_t c);
 
 /*

@@ -272,7 +272,6 @@ struct save_uploads {
 
 /* Make @n requests by dcp_bucket_put(). */
 int save_put_all(struct save *s, struct dcp_put *puts, size_t n);
-/* Delete these objects. */
 int save_delete_all(struct save *s, char *const *keys, size_t n);
 /* Add bytes that the format generates, at @off of the last file of the plan. */
 int save_upload_own(struct save *s, uint64_t off, const void *p, size_t n);

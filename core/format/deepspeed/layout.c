@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lay out the parameters of one list as a group. */
 static int lay_group(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		     struct dcp_ds_param *p, size_t n)
 {

@@ -500,7 +500,6 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-/* The aliases of @name. */
 static const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name,
 						 size_t *n)
 {

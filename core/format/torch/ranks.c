@@ -189,7 +189,6 @@ static bool same_set(const struct dcp_rank_name *a, const struct dcp_rank_name *
 
 /* ---- sets ---- */
 
-/* The ranks of one set. */
 struct set {
 	struct dcp_rank_name first; /* any of its files */
 	const char *file;           /* the name of that file */
@@ -355,7 +354,6 @@ static struct dcp_tensor without_rank(const struct ranks *r, const struct dcp_te
 	return t;
 }
 
-/* A part of a tensor. */
 static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct ranks *r = ctx;

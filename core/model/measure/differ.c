@@ -56,7 +56,6 @@ double dcp_difference_cosine(const struct dcp_difference *d)
 
 /* ---- numbers ---- */
 
-/* The sums of one block. */
 struct sums {
 	double aa, bb, ab, dd, abs, rel, max_abs, max_rel;
 	uint64_t far;

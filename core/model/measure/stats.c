@@ -330,7 +330,6 @@ static uint64_t count_zeros(const struct kind *k, const void *p, size_t n)
 	return zeros;
 }
 
-/* May alias a float in memory. */
 typedef uint32_t __attribute__((may_alias)) bits_of_float;
 
 DCP_SIMD_BODY void widen_bf16_body(float *out, const uint16_t *p, size_t n)

@@ -2,11 +2,11 @@
 /*
  * dir: one checkpoint directory: its names, and a safe way to open them.
  *
- * Names found inside a checkpoint are not paths to be trusted. Everything is opened below
- * the directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one
- * O_NOFOLLOW component at a time): absolute names, ".." and links that lead out are refused
- * with -EXDEV, whatever the metadata says. Links that stay inside are followed, and those of
- * Hugging Face's download cache (open.c).
+ * Names found inside a checkpoint are not paths to be trusted. Everything is opened below the
+ * directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one O_NOFOLLOW
+ * component at a time): absolute names, ".." and links that lead out are refused with -EXDEV,
+ * whatever the metadata says. Links that stay inside, and links of Hugging Face's download cache
+ * (open.c), are followed.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dir_int: what the files behind dir.h share; only they and their tests include it.
+ * dir_int: declarations that the files behind dir.h share; only these files and their tests include
+ * it.
  *
  *	dir.c          listing; functions for any directory; directories inside archives
  *	local.c        the file system: entries of a directory, the identity of each; pages in memory

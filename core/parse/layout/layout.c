@@ -502,7 +502,6 @@ static int fail_no_name(const char *name, struct dcp_err *err)
 			name, near, forms[0], forms[1], forms[2]);
 }
 
-/* The text of the layout @name. */
 static int text_of(const char *name, struct dcp_buf *out, struct dcp_err *err)
 {
 	size_t letters = strspn(name, "abcdefghijklmnopqrstuvwxyz");

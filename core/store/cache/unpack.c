@@ -48,7 +48,6 @@ static uint64_t record_hash(const uint8_t *r)
 	return dcp_hash64(r, MAGIC + 8 * RECORD);
 }
 
-/* Compute the hash of the first @size bytes. */
 static int hash_content(int fd, uint64_t size, uint64_t *out)
 {
 	dcp_auto_free char *block = malloc(BLOCK);
@@ -583,7 +582,6 @@ static int keep_held(const struct job *j, struct held *h, int *fd)
 	return rc;
 }
 
-/* Obtain the decoded content of the compressed file @from. */
 static int obtain_from(struct job *j, const struct dcp_blob *from, int *out, uint64_t *size,
 		       struct dcp_err *err)
 {

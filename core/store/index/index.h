@@ -195,9 +195,9 @@ const char *dcp_index_sqlite_version(void);
 /*
  * pool: idle connections to indexes, kept for reuse.
  *
- * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So
- * idle ones are kept, the last used with their pages, the others without; otherwise a caller
- * that queries many indexes in turn would open each again each time. By default an index has its
+ * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So idle
+ * connections are kept, the last used with their pages, the others without. Otherwise a caller that
+ * queries many indexes in turn would open each index again each time. By default an index has its
  * own pool; a caller that opens many indexes gives them one pool, with one limit for all.
  *
  * Safe from any thread.

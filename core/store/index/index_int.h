@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * index_int: what the files of the index share; the only place that sees sqlite3.h.
- */
+/* index_int: declarations that the files of the index share. */
 #pragma once
 #include <pthread.h>
 #include <sqlite3.h>

@@ -30,7 +30,6 @@
 
 enum { SEAL = 72, PAGE_SIZE = 16, PAGES = 28, HEADER = 100, HASH = sizeof(uint64_t) };
 
-/* Hash of page number @i. */
 static uint64_t hash_page(uint64_t i, const uint8_t *page)
 {
 	uint64_t h = dcp_hash64_more(i, page, i ? DCP_SQL_PAGE : SEAL);

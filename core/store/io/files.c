@@ -149,7 +149,6 @@ static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id,
 	return rc;
 }
 
-/* Open the decoded content of the file. */
 static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 			struct dcp_blob *out, struct dcp_err *err)
 {

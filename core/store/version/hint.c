@@ -126,7 +126,6 @@ static void note_find(struct hunt *h, const struct dcp_dir *dir, const char *nam
 	}
 }
 
-/* Search the directories below @dir, @levels deep. */
 static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 {
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {

@@ -195,7 +195,6 @@ int dcp_build_index(struct dcp_build *b, struct dcp_err *err)
 
 enum { MAX_BUILDS = 3 }; /* attempts, if a checkpoint changes while it is read */
 
-/* Opening in progress. */
 struct opening {
 	struct dcp_version *v;
 	char *source; /* the source of the call, resolved */

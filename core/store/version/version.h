@@ -160,7 +160,7 @@ struct dcp_torch_frames *dcp_version_frames(const struct dcp_version *v);
 const char *dcp_version_index_path(const struct dcp_version *v);
 /* Is a row of the version broken, and can none of its tensors be read? */
 bool dcp_version_is_broken(const struct dcp_version *v);
-/* was the index built by this open, not found in the cache? */
+/* Was the index built by this open, not found in the cache? */
 bool dcp_version_was_built(const struct dcp_version *v);
 /* A number that changes whenever anything the index was made from changes: hash of the file
  * table. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * version_int: what the files of version share.
- */
+/* version_int: declarations that the files of version share. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * view_int: what the files of the view share. Only view*.c and their test include it.
- */
+/* view_int: declarations that the files of the view share. Only these files and their tests include
+ * it. */
 #pragma once
 #include "core/base/arena.h"
 #include "core/base/buf.h"

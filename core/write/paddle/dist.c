@@ -24,7 +24,6 @@
 
 enum { PROTOCOL = 4, NAME = 48 };
 
-/* A box in a file. */
 struct box {
 	uint32_t file;
 	size_t tensor, part;

@@ -58,7 +58,6 @@ static int mpi_failed(struct mpi *t, int code, const char *what)
 			 "%s: %s", what, text);
 }
 
-/* Wait until all @n requests are done. */
 static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, int timeout_ms)
 {
 	int64_t start = dcp_now_ms(), deadline = start + timeout_ms, now;

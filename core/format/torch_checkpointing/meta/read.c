@@ -20,8 +20,8 @@
 #include "core/parse/pickle/pickle.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
-/* The limit of ranks and characters that are read. Most stand in the file once for each read. The
- * list of a mesh stands there once and is referred to by every tensor, but a tensor's own list of
+/* The limit of ranks and characters that are read. Most ranks and characters are in the file as
+ * often as they are read, but every tensor refers to the single list of a mesh, and its own list of
  * ranks is as long. So the work is a multiple of the file's size. */
 enum { WORK_PER_BYTE = 16, WORK_AT_LEAST = 64 << 20 };
 
@@ -126,7 +126,6 @@ static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint3
 	return add_entry(m, e);
 }
 
-/* Read a path and its groups into @e. */
 static int read_pair(struct dcp_titems_meta *m, struct dcp_pv path, struct dcp_pv groups,
 		     struct dcp_titems_entry *e, struct dcp_err *err)
 {

@@ -109,7 +109,6 @@ struct dcp_index_emitted {
 	bool unknown; /* not known: too many texts have the same hash to check all of them */
 };
 
-/* Find the rows with this key. */
 int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t hash,
 		       struct dcp_index_emitted *out);
 
