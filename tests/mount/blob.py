@@ -97,7 +97,7 @@ def every_file_of(m, version, base, index):
                 yield base / t["files"][form], not widened and stored
 
 
-def all_golden_files():
+def blobs_of_golden_files_are_right():
     """Whatever a blob says, assembled, is what the mount reads."""
     with_blob = 0
     for name in lib.sample(sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists() and (p / "ckpt").is_dir())):
@@ -124,7 +124,7 @@ def all_golden_files():
     check(with_blob > lib.least(200), f"only {with_blob} blobs")
 
 
-def what_ranks_hold():
+def blobs_of_ranks_are_right():
     source, _ = golden("dcp-tp-fsdp")
     with mount(source) as m:
         for layout in ("fsdp3", "dim1x2"):
@@ -141,7 +141,7 @@ def what_ranks_hold():
                     equal(assemble(blob_of(m, base / "raw" / name)[1]), read(base / "raw" / name), name)
 
 
-def model_directories():
+def blobs_of_models_are_right():
     """Files of hf/, one or several; the directory has a blob when they are one."""
     source, _ = golden("dcp-tp-fsdp")
     for size in ("5GB", "4096"):
@@ -158,7 +158,7 @@ def model_directories():
                 fails("ENOTTY", info, base)
 
 
-def metadata_goes_along():
+def metadata_is_passed_on():
     """What a stored file says in __metadata__ is in the files that have its tensors, which are as long as a listing says."""
     source = lib.fresh("source") / "run"
     source.mkdir()
@@ -180,7 +180,7 @@ def metadata_goes_along():
         equal((arrays.parse_safetensors(read(one))[1], one.stat().st_size), ({"format": "pt", **says["b"]}, len(read(one))), "of a rank")
 
 
-def what_has_none():
+def other_files_have_no_blob():
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
         base = m.at / m.latest()
@@ -205,7 +205,7 @@ def what_has_none():
             check(a["mount"] != b["mount"] and a["generation"] == b["generation"], f"{a} {b}")
 
 
-def what_is_broken():
+def broken_tensors_are_flagged():
     """Where the kernel reads without asking the daemon, a broken tensor can be open: the call says what it is, and does not fail."""
     with mount(lib.GOLDEN / "hostile/negative-rows", "--no-open") as m:
         m.settled()
@@ -215,7 +215,7 @@ def what_is_broken():
             equal(info(base / index[key]["files"]["raw"])["flags"], flags, key)
 
 
-def a_checkpoint_that_changes():
+def stale_blobs_are_refused():
     """A blob that is out of date is refused by its reader; the next one is right."""
     source = lib.fresh("moves")
     tensors = {"w": ("U8", [8, 4], 0, bytes(range(32)))}
@@ -240,7 +240,7 @@ def a_checkpoint_that_changes():
         equal(assemble(blob_of(m, path)[1]), read(path), "after")
 
 
-def blobs_that_were_tampered_with():
+def damaged_blobs_are_refused():
     source, _ = golden("dcp-fsdp2")
     rng = lib.rng("tamper")
     with mount(source) as m:
@@ -263,7 +263,7 @@ def blobs_that_were_tampered_with():
                 pass
 
 
-def sizes_are_those_of_the_page():
+def sizes_agree_with_the_header():
     """The structs of the header as C lays them out."""
     class File(ctypes.Structure):
         _fields_ = [("id", ctypes.c_uint64 * 5), ("name_off", ctypes.c_uint64), ("n", ctypes.c_uint32 * 2)]
@@ -271,5 +271,6 @@ def sizes_are_those_of_the_page():
     equal(struct.calcsize("<4I15Q"), 136, "a descriptor")
 
 
-lib.main(all_golden_files, what_ranks_hold, model_directories, metadata_goes_along, what_has_none, what_is_broken, a_checkpoint_that_changes, blobs_that_were_tampered_with,
-         sizes_are_those_of_the_page)
+lib.main(blobs_of_golden_files_are_right, blobs_of_ranks_are_right, blobs_of_models_are_right, metadata_is_passed_on,
+         other_files_have_no_blob, broken_tensors_are_flagged, stale_blobs_are_refused, damaged_blobs_are_refused,
+         sizes_agree_with_the_header)

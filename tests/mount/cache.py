@@ -46,7 +46,7 @@ def indexes(cache):
     return sorted(p for p in pathlib.Path(cache).rglob("*") if p.is_file())
 
 
-def kept():
+def indexes_are_found_again():
     """A second mount finds the indexes of the first and changes nothing in the cache but when they were used last."""
     cache = lib.WORK / "deep" / "new" / "cache"
     with lib.mount(WHERE, cache=cache) as m:
@@ -70,7 +70,7 @@ def kept():
     check(one.is_file() and not (lib.WORK / "unused").exists(), "the index is where it was asked for")
 
 
-def nowhere():
+def unusable_places_are_reported():
     """Places where no cache can be: indexes stay in memory, with one line that says so."""
     (lib.WORK / "file").write_text("x")
     places = {"below a file": lib.WORK / "file" / "cache", "a file": lib.WORK / "file"}
@@ -100,7 +100,7 @@ def nowhere():
     quiet(m)
 
 
-def full():
+def a_full_cache_is_survived():
     """No room for indexes: as if there were no cache."""
     if os.geteuid() != 0:
         print("  left out: filling a file system needs root")
@@ -123,7 +123,7 @@ def full():
             lib.ok("umount", small)
 
 
-def full_of_decoded():
+def decoded_files_need_no_room():
     """No room for what compressed files decode to: it is kept in memory, and said."""
     if os.geteuid() != 0:
         print("  left out: filling a file system needs root")
@@ -190,7 +190,7 @@ DAMAGE = {
 }
 
 
-def garbage():
+def garbage_is_replaced():
     """Whatever lies where an index should be: it is built again, or kept in memory, and bytes stay right."""
     good = lib.WORK / "good"
     with lib.mount(WHERE, cache=good) as m:
@@ -214,7 +214,7 @@ def garbage():
         reads(m)
 
 
-def random_damage():
+def random_damage_is_survived():
     """Bits off at random places: never a crash, a hang or wrong bytes; --rebuild heals."""
     good = lib.WORK / "good"
     if not good.exists():
@@ -242,7 +242,7 @@ def random_damage():
             reads(m)
 
 
-def damaged_while_mounted():
+def damage_under_a_mount_is_healed():
     """An index that is damaged under a live mount: EIO, and soon it is built again."""
     cache = lib.fresh("cache")
     with lib.mount(WHERE, cache=cache) as m:
@@ -269,7 +269,7 @@ def walk_through(directory):
         outcome(directory / name)
 
 
-def raced():
+def racing_mounts_agree():
     """Mounts of one source that build its indexes at the same time."""
     for _ in range(3):
         cache = lib.fresh("raced") / "cache"
@@ -286,7 +286,7 @@ def raced():
             reads(m)
 
 
-def stale():
+def stale_indexes_are_not_taken():
     """An index made of other files of the same name is not taken."""
     source, cache = lib.fresh("source"), lib.fresh("cache")
     fsdp, manifest = lib.golden("dcp-fsdp2")
@@ -321,4 +321,6 @@ def stale():
             equal(wrong, [], "keys that do not read as saved")
 
 
-lib.main(kept, nowhere, full, full_of_decoded, garbage, random_damage, damaged_while_mounted, raced, stale)
+lib.main(indexes_are_found_again, unusable_places_are_reported, a_full_cache_is_survived, decoded_files_need_no_room,
+         garbage_is_replaced, random_damage_is_survived, damage_under_a_mount_is_healed, racing_mounts_agree,
+         stale_indexes_are_not_taken)

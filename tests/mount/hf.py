@@ -29,7 +29,7 @@ def u8(n, seed):
     return ("U8", [n], 0, lib.rng(seed).randbytes(n))
 
 
-def every_tensor():
+def every_tensor_is_shown():
     """Every tensor of golden checkpoints, by the names that the rules identity leave them."""
     for folder in ("dcp-fsdp2", "dcp-plain", "deepspeed-z3", "hf-llama"):
         source, manifest = lib.golden(folder)
@@ -49,7 +49,7 @@ def every_tensor():
                 fails("ENOENT", os.stat, at / INDEX)
 
 
-def every_family():
+def every_family_has_a_model():
     """Whatever a checkpoint is of, its hf/ can be entered and all that is in it read."""
     for folder in lib.sample(sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists() and (p / "ckpt").is_dir())):
         for source, _ in lib.golden_sources(folder):
@@ -64,7 +64,7 @@ def every_family():
                             arrays.parse_safetensors(data)
 
 
-def preset():
+def presets_leave_out_other_state():
     """Without --hf-rules optimizer state and the like are left out, and README.md says how much."""
     source, _ = lib.golden("dcp-fsdp2")
     with mount(source) as m:
@@ -79,7 +79,7 @@ def preset():
         check("missing: `config.json`" in page and "missing: a tokenizer" in page, f"what is missing: {page}")
 
 
-def shards():
+def files_keep_to_their_size():
     """Files of at most --hf-shard-size bytes, in natural order, and their list."""
     source = lib.fresh("source")
     sizes = {f"layers.{i}.w": 100 + i for i in range(12)} | {"big": 5000}
@@ -119,7 +119,7 @@ def shards():
             fails("ENOENT", os.stat, at / name)
 
 
-def aligned():
+def tensors_are_aligned():
     """Odd numbers of bytes in front of wider elements would leave those where they cannot be mapped."""
     source = lib.fresh("source")
     rng = lib.rng("aligned")
@@ -135,7 +135,7 @@ def aligned():
         equal(len(tensors_of(at.parent)), 4, "all are there")
 
 
-def sidecars():
+def sidecars_are_found_inside():
     """config.json and the like: of --hf-assets, of the version, of directories beside it; nothing from outside."""
     source, outside, assets = lib.fresh("source"), lib.fresh("outside"), lib.fresh("assets")
     for version in ("step-1", "step-2"):
@@ -192,7 +192,7 @@ def sidecars():
     equal(done.returncode, 3, f"--hf-assets of nothing: {done.stderr}")
 
 
-def inferred():
+def missing_configs_are_inferred():
     """Without a config.json one is made of what the checkpoint keeps of its model, and called inferred."""
     source = lib.fresh("source")
     args = dict(position_embedding_type="rope", swiglu=True, normalization="RMSNorm", add_bias_linear=False, num_layers=4, hidden_size=6,
@@ -251,7 +251,7 @@ def inferred():
         lib.wait(lambda: errno_of(os.stat, at / "config.json") == "ENOENT", "it goes", lib.APPEARS)
 
 
-def kept_by_composer():
+def composers_tokenizers_become_files():
     """A tokenizer that Composer keeps in its state is files again: those that were there before."""
     for at in sorted((lib.GOLDEN / "composer-hf").iterdir()):
         names = set(os.listdir(at / "want"))
@@ -283,7 +283,7 @@ def kept_by_composer():
             equal(read(hf / "tokenizer_config.json"), b"{}", "that of the files")
 
 
-def added_up():
+def biases_of_ranks_are_added_up():
     """GPT-NeoX adds up the biases of its tensor-parallel ranks: so does hf/, also out of an archive."""
     golden, key = lib.GOLDEN / "neox" / "tp", "module.sequential.2.attention.dense.bias"
     want = safetensors.numpy.load_file(golden / "want.safetensors")
@@ -302,7 +302,7 @@ def added_up():
             equal((piece["filter"], len(piece["terms"])), ("sum", 1), "its piece")
 
 
-def subdirectories():
+def subdirectories_go_along():
     """Directories that belong to a model go along, in hf/ and in an export; hf/README.md names those that do not."""
     source = lib.fresh("source")
     at = source / "step-1"
@@ -336,7 +336,7 @@ def subdirectories():
     equal({str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} - {"model.safetensors", ".dcpfs-written"}, {*files, "2_Dense/more.json"}, "export: files")
 
 
-def who_loads_it():
+def readme_names_the_loader():
     """What hf/README.md says follows from what config.json is."""
     source = lib.fresh("source")
     unet = {f"{p}{k}": u8(4, p + k) for p in ("unet.", "text_encoder.") for k in ("conv_in.weight", "time_embedding.linear_1.weight", "conv_out.weight")
@@ -369,7 +369,7 @@ def who_loads_it():
             check("model_index.json" not in os.listdir(at), "it is not shown")
 
 
-def whole_models():
+def incomplete_models_are_reported():
     """hf/ that is not the model of its config.json says so where people look, and without one how to give one."""
     source = lib.fresh("source")
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8, "num_hidden_layers": 1,
@@ -428,7 +428,7 @@ def whole_models():
         check("config.json" not in m.log(), f"one above the versions: {m.log()}")
 
 
-def failing_keys():
+def unmappable_keys_fail_alone():
     """A key that cannot be mapped fails alone, and is named."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
     tensors = {k: u8(20, k) for k in ("a.w", "b.w", "c", "d")}
@@ -446,8 +446,7 @@ def failing_keys():
         told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "step-1/hf"}
         equal(set(told), {"same", "d"}, "errors.json")
         check(all(told.values()), f"reasons: {told}")
-        equal({k: lib.sha(read(m.at / "step-1" / "raw" / f"{k}.bin")) for k in tensors},
-              {k: sha(t[3]) for k, t in tensors.items()}, "the version itself")
+        equal({k: lib.sha(read(m.at / "step-1" / "raw" / f"{k}.bin")) for k in tensors}, {k: sha(t[3]) for k, t in tensors.items()}, "the version itself")
     case("rules that are none")
     rules.write_text("a.w -> b\nnonsense\n")
     done = lib.run(lib.PROGRAM, "mount", "--hf-rules", rules, source, lib.fresh("mnt"))
@@ -455,7 +454,7 @@ def failing_keys():
     check("x.rules" in done.stderr and ":2" in done.stderr, f"file and line: {done.stderr}")
 
 
-def operations():
+def operations_agree_with_numpy():
     """What rules turn, cut and join is read from where it is stored; numpy says what should come out."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
     rng = numpy.random.default_rng(lib.SEED)
@@ -495,7 +494,7 @@ def cast(a, dtype):
     return numpy.where(numpy.isnan(a), 0x7fc0, (bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype("u2")
 
 
-def dtypes():
+def tensors_are_cast():
     """--hf-dtype, and cast() of a rule: numbers of another type, by every way to read them."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
     rng = numpy.random.default_rng(lib.SEED)
@@ -569,7 +568,7 @@ def dtypes():
         equal(read(m.at / "step-1" / "hf" / "config.json"), read(source / "step-1" / "config.json"), "config.json")
 
 
-def quantized():
+def quantized_weights_stay_as_stored():
     """Weights of few bits and their scales are passed on as they are stored, byte for byte, --hf-dtype or not, also where config.json does not say so."""
     kinds = {  # of a layer with 64 inputs and 32 outputs, as the programs that made such models store it
         "gptq": {"qweight": ("I32", [8, 32]), "qzeros": ("I32", [2, 4]), "scales": ("F16", [2, 32]), "g_idx": ("I32", [64])},
@@ -583,8 +582,7 @@ def quantized():
         "bnb-nf4": {"weight": ("U8", [1024, 1]), "weight.absmax": ("U8", [32]), "weight.quant_map": ("F32", [16]), "weight.nested_absmax": ("F32", [1]),
                     "weight.nested_quant_map": ("F32", [256]), "weight.quant_state.bitsandbytes__nf4": ("U8", [90])},
         "bnb-int8": {"weight": ("I8", [32, 64]), "SCB": ("F32", [32]), "weight_format": ("U8", [])},
-        "mxfp4": {"weight_blocks": ("U8", [32, 2, 16]), "weight_scales": ("U8", [32, 2])},
-    }
+        "mxfp4": {"weight_blocks": ("U8", [32, 2, 16]), "weight_scales": ("U8", [32, 2])}}
     source, want, rng = lib.fresh("source"), {}, lib.rng("quantized")
     for kind, parts in kinds.items():
         tensors = {f"model.layers.0.mlp.up_proj.{k}": t for k, t in parts.items()} | {"model.norm.weight": ("F16", [64])}
@@ -610,7 +608,7 @@ def quantized():
                 check(("Not cast to BF16" in read(at / "README.md").decode()) == bool(options), "README.md says so")
 
 
-def of_a_part():
+def parts_are_chosen_by_name():
     """--hf-from: averaged weights that stand beside the trained ones, under the names of those."""
     source = lib.fresh("source")
     tensors = {"model.w": u8(20, 1), "ema.model.w": u8(20, 2), "ema2.model.w": u8(20, 3), "ema.model.v": u8(5, 4)}
@@ -633,7 +631,7 @@ def of_a_part():
     check(done.returncode and 'no key begins with "mea."' in done.stderr, f"of nothing: {done.stderr}")
 
 
-def ranks():
+def ranks_have_the_new_names():
     """shard/LAYOUT/RANK/ below hf/ has the new names; it is not listed."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
     data = lib.rng("ranks").randbytes(64)
@@ -642,17 +640,16 @@ def ranks():
     with mount(source, "--hf-rules", rules) as m:
         at = m.at / "step-1" / "hf"
         check("shard" not in os.listdir(at), f"listed: {os.listdir(at)}")
-        for rank in range(2):
+        for rank, want in enumerate((data[:32], data[32:])):
             base = at / "shard" / "dim0x2" / str(rank)
-            equal(read(base / "raw" / "model.layers.0.w.bin"), data[32 * rank:32 * rank + 32], f"rank {rank}")
+            equal(read(base / "raw" / "model.layers.0.w.bin"), want, f"rank {rank}")
             equal(json.loads(read(base / "index.json"))["version"], "step-1/hf", "index.json")
             check(json.loads(read(base / "plan.json"))["nbytes"] == 32, "plan.json")
-            equal({k: bytes(t["data"]) for k, t in safetensors.deserialize(read(base / "model.safetensors"))},
-                  {"model.layers.0.w": data[32 * rank:32 * rank + 32]}, "model.safetensors")
+            equal({k: bytes(t["data"]) for k, t in safetensors.deserialize(read(base / "model.safetensors"))}, {"model.layers.0.w": want}, "model.safetensors")
         check("model.layers.0.w" in json.loads(read(at / "shard" / "dim0x2" / "layout.json"))["keys"], "layout.json")
 
 
-def mapped_and_direct():
+def mapped_and_direct_reads_agree():
     """mmap and O_DIRECT give what read() does."""
     source = lib.fresh("source")
     checkpoint(source / "step-1", {f"w{i}": u8(100_000 + i, i) for i in range(4)})
@@ -668,7 +665,7 @@ def mapped_and_direct():
         os.close(fd)
 
 
-def kept():
+def mappings_are_cached():
     """A remount finds the mapping in the cache, by the same inodes; other rules have their own."""
     source, cache = lib.fresh("source"), lib.fresh("cache")
     checkpoint(source / "step-1", {"w": u8(10, "w")})
@@ -682,7 +679,7 @@ def kept():
     equal(inodes[0], inodes[1], "inodes")
 
 
-def removed():
+def models_leave_with_their_version():
     """hf/ goes with its version; what is open of it is served on."""
     source = lib.fresh("source")
     for version in ("step-1", "step-2"):
@@ -697,4 +694,7 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, subdirectories, who_loads_it, whole_models, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor_is_shown, every_family_has_a_model, presets_leave_out_other_state, files_keep_to_their_size, tensors_are_aligned, sidecars_are_found_inside,
+         missing_configs_are_inferred, composers_tokenizers_become_files, biases_of_ranks_are_added_up, subdirectories_go_along, readme_names_the_loader,
+         incomplete_models_are_reported, unmappable_keys_fail_alone, operations_agree_with_numpy, tensors_are_cast, quantized_weights_stay_as_stored,
+         parts_are_chosen_by_name, ranks_have_the_new_names, mapped_and_direct_reads_agree, mappings_are_cached, models_leave_with_their_version)

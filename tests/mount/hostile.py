@@ -66,7 +66,7 @@ def everything_read(m):
             outcome(os.path.join(base, name))
 
 
-def together(*options):
+def bad_checkpoints_spare_sound_ones(*options):
     """All of them in one directory: the sound ones stay usable."""
     source = lib.copy(HOSTILE, lib.fresh("source") / "hostile")
     with lib.mount(source, *options) as m:
@@ -84,12 +84,12 @@ def together(*options):
     nothing_ran()
 
 
-def without_open():
+def no_open_spares_sound_ones():
     """The same where the kernel reads without asking the daemon: what is broken does not look like an empty file."""
-    together("--no-open")
+    bad_checkpoints_spare_sound_ones("--no-open")
 
 
-def alone():
+def bad_sources_are_refused_or_mounted():
     """Each as the SOURCE: mounted, or exit 4 with a line that names what is wrong."""
     for name, c in CASES.items():
         case(f"{name} alone")
@@ -115,7 +115,7 @@ def alone():
     nothing_ran()
 
 
-def climbing():
+def climbing_paths_are_not_followed():
     """The file a climbing path leads to is not opened, though it is there and readable."""
     source = lib.copy(HOSTILE, lib.fresh("source") / "hostile")
     case("climbing-path with its target beside it")
@@ -131,7 +131,7 @@ def climbing():
             check("/base/" not in f.read(), "the target is not mapped")
 
 
-def links():
+def links_out_are_not_followed():
     """Links inside a checkpoint that lead out of it are not followed."""
     source = lib.copy(HOSTILE / "base", lib.fresh("source") / "base")
     secret = lib.WORK / "secret"
@@ -148,7 +148,7 @@ def links():
         check(len(failing) < len(index), "other keys read")
 
 
-def misleading():
+def misleading_characters_are_not_shown():
     """Characters that are not seen, or turn what is seen around, are in no name of a file and on no page."""
     hidden = ["\u009b31m", "\u202e", "\u200b", "\ufeff", "\U000e0041"]
     keys = [f"layers.0.a{c}b" for c in hidden] + ["lm_head.`\u202e`", *(f"optimizer.{c}" for c in hidden)]
@@ -172,4 +172,5 @@ def misleading():
             equal(lib.read(at / t["files"]["raw"]), b"data", key)
 
 
-lib.main(misleading, together, without_open, alone, climbing, links)
+lib.main(misleading_characters_are_not_shown, bad_checkpoints_spare_sound_ones, no_open_spares_sound_ones,
+         bad_sources_are_refused_or_mounted, climbing_paths_are_not_followed, links_out_are_not_followed)

@@ -69,7 +69,7 @@ def check_rank(base, want, dtypes):
         equal(model.get(key), one.get(key), "model.safetensors")
 
 
-def the_frameworks_answers():
+def shards_agree_with_the_frameworks():
     seen = 0
     for name in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists()):
         shards = manifest_shards(name)
@@ -111,7 +111,7 @@ def chunked(n, parts, at):
     return min(at * step, n), min((at + 1) * step, n)
 
 
-def random_layouts_put_together():
+def ranks_make_the_whole_tensor():
     """All ranks of fsdp<N> and dim<k>x<N>, laid together, are the tensor again."""
     rng = lib.rng("layouts")
     keys = [(f"t{i}", rng.choice(["F32", "U8", "I64", "BF16"]),
@@ -134,7 +134,7 @@ def random_layouts_put_together():
                               arrays.region_of(raw, dtype, shape, region), f"rank {rank}")
 
 
-def fused_and_flat_cuts():
+def fused_and_flat_tensors_are_cut():
     """A fused QKV tensor cut per part, and a flattening with padding."""
     source = lib.fresh("fused")
     tensors = model(source, [("attn.qkv.weight", "F32", [8, 3], 0), ("norm.weight", "F32", [7], 0),
@@ -163,7 +163,7 @@ def fused_and_flat_cuts():
               layout["keys"]["norm.weight"]["line"] == 3, f"layout.json says which rule: {layout['keys']}")
 
 
-def names_of_layouts():
+def layouts_are_found_by_name():
     """Built-in names are walked into, others are not there; numbers of ranks are numbers."""
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
@@ -240,7 +240,7 @@ def many_ranks_are_listed():
         equal(len(os.listdir(shard / "fsdp512" / "5")), len(os.listdir(left)), "new ones are entered")
 
 
-def one_file_for_a_rank():
+def ranks_have_one_file():
     """model.safetensors: mapped, read at random, and of the exact size."""
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
@@ -297,7 +297,7 @@ def plans_read_the_same_bytes():
     check(some > 3, f"{some} parts need fewer files than their tensor has")
 
 
-def files_of_a_part():
+def attributes_name_the_needed_file():
     """Of several pieces of a tensor in one file, a rank needs one; the attribute names that file for each of them."""
     source, _ = golden("deepspeed-tp")
     with mount(source) as m:
@@ -332,7 +332,7 @@ def unpacked(codec, data):
     return subprocess.run(how.get(codec, ["xz", "-dc"]), input=data, capture_output=True, check=True).stdout
 
 
-def plans_of_what_is_packed():
+def plans_name_packed_bytes():
     """plan.json names the stored bytes that a read's offsets count in when they are decoded, and how that is done."""
     codecs = set()
     for name, versions in (("dcp-async-dedup/ckpt", ["6-zstd"]), ("composer/ckpt/containers", None)):
@@ -361,7 +361,7 @@ def plans_of_what_is_packed():
     check({"zstd", "gzip", "bzip2", "xz"} <= codecs, f"met {sorted(codecs)}")
 
 
-def touched_is_counted():
+def touched_pages_are_counted():
     """touched is the pages under the runs: of a column far apart, each row's own; of one close together, all between."""
     source = lib.fresh("pages")
     arrays_of = {"far": (40, 9000), "near": (64, 64)}
@@ -379,7 +379,7 @@ def touched_is_counted():
         equal(sum(f["touched"] for f in plan["files"]), want, "by file")
 
 
-def damage_stays_where_it_is():
+def damage_fails_its_ranks_only():
     """A shard that was cut fails the ranks that need it, and only them."""
     source = lib.fresh("damaged")
     tensors = model(source, [("w", "F32", [12, 4], 0), ("v", "U8", [30], 0)])
@@ -414,7 +414,7 @@ def damage_stays_where_it_is():
             equal("user.dcpfs.error" in os.listxattr(here / "raw" / "w.bin"), not sound, "attribute")
 
 
-def tied():
+def tied_tensors_are_cut_apart():
     """Tensors that share their bytes are one file of a version, but a rank may cut each in its own way."""
     source, _ = golden("composer")
     emb, out = (f"state.model.module.{n}.weight" for n in ("emb", "out"))
@@ -430,7 +430,7 @@ def tied():
         equal(read(parts / f"{out}.bin"), b"".join(data[24 * r + 12:24 * r + 24] for r in range(11)), "the last columns of 6")
 
 
-def files_that_are_wrong():
+def wrong_layout_files_are_reported():
     source = lib.fresh("wrong")
     model(source, [("w", "F32", [12, 4], 0), ("b", "F32", [5], 0)])
     bad = lib.fresh("bad") / "bad.dcpl"
@@ -465,7 +465,7 @@ def files_that_are_wrong():
         equal(metadata.get("dcpfs.left_out"), "b", "model.safetensors names what it lacks")
 
 
-def beside_what_is_mounted():
+def layout_files_are_found_beside():
     """A *.dcpl lies in SOURCE, where its versions lie, or beside SOURCE where that is a version; the first counts."""
     source = lib.fresh("beside")
     model(source / "run", [("w", "F32", [12, 4], 0)])
@@ -490,7 +490,7 @@ def beside_what_is_mounted():
             check(("out.dcpl" in m.log()) == at.startswith("run"), f"a link that leads out is told: {m.log()}")
 
 
-def ranks_at_once():
+def ranks_are_read_at_once():
     """Eight readers, each of its own rank, over and over."""
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
@@ -522,7 +522,7 @@ def ranks_go_with_their_version():
         equal(errno_of(os.listdir, m.at), None, "the root")
 
 
-lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
-         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, files_of_a_part, plans_of_what_is_packed,
-         touched_is_counted, damage_stays_where_it_is,
-         tied, files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)
+lib.main(shards_agree_with_the_frameworks, ranks_make_the_whole_tensor, fused_and_flat_tensors_are_cut, layouts_are_found_by_name,
+         many_ranks_are_listed, ranks_have_one_file, plans_read_the_same_bytes, attributes_name_the_needed_file,
+         plans_name_packed_bytes, touched_pages_are_counted, damage_fails_its_ranks_only, tied_tensors_are_cut_apart,
+         wrong_layout_files_are_reported, layout_files_are_found_beside, ranks_are_read_at_once, ranks_go_with_their_version)

@@ -94,7 +94,7 @@ def nothing_is_opened():
             check(all(x.done() and x.error for x in entered), "who waited is sent home")
 
 
-def one_waits_for_one():
+def readers_wait_for_their_version_only():
     """The newest cannot be indexed: others are there all the same, and it is as soon as it can be."""
     source, cache, paths = several("step-1", "step-2", "step-10")
     with held_back(paths["step-10"]):
@@ -113,7 +113,7 @@ def one_waits_for_one():
     m.unmount()
 
 
-def latest_follows():
+def latest_waits_for_its_index():
     """A version that comes is shown at once, but latest waits until it can be read, also when it is saved over meanwhile."""
     source, cache, paths = several("step-1", "step-2")
     os.rename(source / "step-2", away := lib.fresh("away") / "step-2")
@@ -130,7 +130,7 @@ def latest_follows():
         wait(lambda: m.latest() == "step-2", "latest follows")
 
 
-def newest_first():
+def the_newest_is_indexed_first():
     """The background takes the newest first, and goes on when a process enters an old one."""
     source, cache, paths = several(*(f"step-{n}" for n in range(1, 31)))
     with held_back(paths["step-20"]), lib.mount(source, cache=cache) as m:
@@ -141,7 +141,7 @@ def newest_first():
         equal([v for v, s in state(m).items() if s == "ready"], ["step-3", *newer], "what is open now")
 
 
-def nothing_to_show():
+def unreadable_sources_are_refused():
     """When all versions are refused the command fails and says why; when one is not, it comes up."""
     source = lib.fresh("broken")
     for name in ("step-1", "step-2"):
@@ -184,7 +184,7 @@ def private(m):
         return sum(int(x) for x in re.findall(r"Private_Dirty:\s+(\d+)", f.read())) / 1024
 
 
-def stays_small():
+def the_daemon_stays_small():
     """Walks over many versions of many keys: what the daemon has does not grow with them."""
     if lib.sanitized():
         return
@@ -220,7 +220,7 @@ def stays_small():
         check(after < 100, f"{after:.1f} MiB")
 
 
-def by_key_waits():
+def by_key_waits_for_indexes():
     """by-key/ leaves out no version that is still being indexed: listings wait for all, a name for its version."""
     source, cache, paths = several("step-1", "step-2", "step-3")
     key = "model.norm.weight"
@@ -242,7 +242,7 @@ def by_key_waits():
         check(key in later[1].got and later[3].got == "ENOENT" and later[2].got, f"the others: {[call.got for call in later[2:]]}")
 
 
-def what_the_dead_left():
+def leftovers_of_killed_daemons_go():
     """An index that a killed daemon was building is swept away by the next one."""
     source, cache, paths = several("step-1")
     (lib.pathlib.Path(paths["step-1"] + ".tmp-AbCdEf")).write_bytes(b"half of it")
@@ -252,4 +252,5 @@ def what_the_dead_left():
     shutil.rmtree(cache)
 
 
-lib.main(nothing_is_opened, one_waits_for_one, latest_follows, newest_first, nothing_to_show, stays_small, by_key_waits, what_the_dead_left)
+lib.main(nothing_is_opened, readers_wait_for_their_version_only, latest_waits_for_its_index, the_newest_is_indexed_first,
+         unreadable_sources_are_refused, the_daemon_stays_small, by_key_waits_for_indexes, leftovers_of_killed_daemons_go)

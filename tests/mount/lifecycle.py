@@ -30,7 +30,7 @@ def is_mounted(at):
     return bool(m) and m["type"] == "fuse.dcpfs"
 
 
-def in_background():
+def the_command_returns_when_mounted():
     """The command returns when the mount answers, holds nothing of its caller, and umount waits."""
     for words in (["mount"], []):
         at = lib.fresh("mnt")
@@ -56,7 +56,7 @@ def in_background():
         wait(lambda: not lib.alive(pid), "the daemon ends")
 
 
-def as_fstab_has_it():
+def options_of_fstab_are_taken():
     """mount(8) calls: dcpfs SRC MNT -o ro,noauto,..."""
     at = lib.fresh("mnt")
     done = program(SOURCE, at, "-o", "ro,noauto,nofail,_netdev,user,x-systemd.automount,nosuid,nodev,defaults")
@@ -76,7 +76,7 @@ def as_fstab_has_it():
         check(word in done.stderr and not is_mounted(at), f"message: {done.stderr}")
 
 
-def refused():
+def bad_places_are_refused():
     """Mount points and sources that are refused, each with its exit code and a line that says why."""
     inside = lib.copy(SOURCE, lib.fresh("source") / "ckpt")
     (inside / "below").mkdir()
@@ -110,7 +110,7 @@ def refused():
         check(done.returncode in (2, 3), f"exit code {done.returncode}: {done.stderr}")
 
 
-def busy():
+def busy_mounts_stay():
     """A mount in use is not taken away, and says so; lazily it is."""
     at = lib.fresh("mnt")
     equal(program("mount", SOURCE, at).returncode, 0, "mount")
@@ -129,7 +129,7 @@ def busy():
     wait(lambda: not lib.alive(pid), "the daemon ends with the last user")
 
 
-def by_signal():
+def signals_unmount():
     """SIGTERM and SIGINT unmount and exit 0, in the foreground and in the background; SIGHUP: service.py."""
     for number in (signal.SIGTERM, signal.SIGINT):
         case(number.name)
@@ -159,7 +159,7 @@ def by_signal():
     os.close(fd)
 
 
-def fails_to_begin():
+def failing_starts_leave_nothing():
     """A serving process that is killed before its mount answers, and one whose mount cannot be looked at: no mount and
     no daemon stays, and the words say why."""
     lib.ok("cc", "-shared", "-fPIC", "-o", lib.WORK / "fail.so", "-x", "c", lib.ROOT / "tests" / "mount" / "fail.c", "-ldl")
@@ -174,7 +174,7 @@ def fails_to_begin():
         check(not is_mounted(at), "nothing stays mounted")
 
 
-def killed():
+def killed_mounts_are_taken_away():
     """kill -9: ENOTCONN, nothing hangs, umount takes it away, and the place can be mounted again."""
     for how in ("fusermount3", "dcpfs umount"):
         m = lib.Mount(SOURCE)
@@ -199,7 +199,7 @@ def killed():
             equal(again.latest(), "step-20", "latest after mounting again")
 
 
-def killed_while_read():
+def readers_of_killed_daemons_get_errors():
     """Readers of a daemon that is killed get an error in time."""
     m = lib.Mount(SOURCE)
     pids = []
@@ -231,7 +231,7 @@ def killed_while_read():
     run("fusermount3", "-u", m.at)
 
 
-def closed_descriptors():
+def closed_descriptors_are_survived():
     """Started without stdin, stdout and stderr it does not take a shard for one."""
     at = lib.fresh("mnt")
     done = run("sh", "-c", 'exec "$0" mount "$1" "$2" <&- >&- 2>&-', lib.PROGRAM, SOURCE, at, env=lib.environment())
@@ -248,7 +248,7 @@ def damage(at, source):
     return "step-20: model.embed_tokens.weight: __1_0.distcp: No such file or directory"
 
 
-def logs():
+def log_files_have_every_line():
     """In the background --log-file gets every line, .dcpfs/log shows the last ones, and both are private."""
     source, at, file = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt"), lib.fresh("log") / "log"
     for where in (source / "log", at / "log"):
@@ -270,7 +270,7 @@ def logs():
     check(f" {at}: the mount ends, by signal: Terminated\n" in file.read_text(), f"its end: {file.read_text()}")
 
 
-def logs_to_syslog():
+def lines_go_to_syslog():
     """In the background, without --log-file."""
     source, at, dev = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt"), lib.fresh("dev")
     # In a chroot / is no mount, so what is mounted below is made private by itself.
@@ -295,7 +295,7 @@ def logs_to_syslog():
         check(any(line.startswith(f"<{priority}>") and " dcpfs[" in line and text in line for line in lines), f"{text}: {lines}")
 
 
-def control_files():
+def control_files_answer_afresh():
     """.dcpfs/ holds what fs/README.md says, and always answers afresh."""
     with lib.mount(SOURCE) as m:
         m.settled()
@@ -317,7 +317,7 @@ def control_files():
         check(os.stat(m.at / ".dcpfs" / "stats").st_mtime_ns > os.stat(m.at).st_mtime_ns, "they were made after the mount")
 
 
-def one_text():
+def texts_stay_while_read():
     """Without OPEN nothing says which reader a READ belongs to: while one reads, its text stays the same."""
     with lib.mount(SOURCE, "--no-open") as m:
         fd = os.open(m.settled().at / ".dcpfs" / "stats", os.O_RDONLY)
@@ -335,7 +335,7 @@ def one_text():
         os.close(fd)
 
 
-def strange_places():
+def strange_names_are_mounted():
     """Mount points and sources with blanks, commas, newlines and letters beyond ASCII."""
     for name in ("with blank", "with,comma", "with\ttab", "with\nnewline", "with\\backslash", "ünï-日本", "-dash",
                  "100%"):
@@ -360,5 +360,7 @@ def strange_places():
     equal(program("umount", "mnt", cwd=top).returncode, 0, "dcpfs umount")
 
 
-lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, fails_to_begin, killed, killed_while_read, closed_descriptors, logs, logs_to_syslog,
-         control_files, one_text, strange_places)
+lib.main(the_command_returns_when_mounted, options_of_fstab_are_taken, bad_places_are_refused, busy_mounts_stay, signals_unmount,
+         failing_starts_leave_nothing, killed_mounts_are_taken_away, readers_of_killed_daemons_get_errors,
+         closed_descriptors_are_survived, log_files_have_every_line, lines_go_to_syslog, control_files_answer_afresh,
+         texts_stay_while_read, strange_names_are_mounted)

@@ -38,7 +38,7 @@ def limit(m, what, soft):
     resource.prlimit(m.pid, what, (soft, resource.prlimit(m.pid, what)[1]))
 
 
-def descriptors():
+def lack_of_descriptors_is_reported():
     """What needs more descriptors than there are fails with EIO and says so; with more it works again."""
     source = several(1)
     with lib.mount(source, "--threads", "4") as m:
@@ -99,13 +99,13 @@ def few(descriptors, versions, shards):
             check(len(os.listdir(f"/proc/{m.pid}/fd")) < descriptors, "descriptors")
 
 
-def shards_beyond_descriptors():
+def unused_shards_are_closed():
     """More shards than open files are allowed: those not in use are closed and opened again."""
     few(64, 6, 30)
     few(1024, 1, 1500)
 
 
-def memory():
+def lack_of_memory_is_survived():
     """Without address space for mappings and buffers: an error or the right bytes, and no end."""
     if lib.sanitized():
         return
@@ -160,7 +160,7 @@ def ended(number, whom, source, index, cache):
     return early
 
 
-def ended_before_it_answers():
+def ended_starts_leave_nothing():
     """Whoever is ended while the index is built leaves no mount and no process, whichever gets the signal."""
     source, cache = several(1), lib.fresh("cache")
     with lib.mount(source, cache=cache) as m:
@@ -172,7 +172,7 @@ def ended_before_it_answers():
             check(any(ended(number, whom, source, index, cache) for _ in range(20)), "caught before it answered")
 
 
-def no_failure_without_a_word():
+def failing_mounts_say_why():
     """A mount that finds no memory says so, wherever that was."""
     if lib.sanitized():  # they reserve terabytes
         return
@@ -187,4 +187,5 @@ def no_failure_without_a_word():
         lib.run("fusermount3", "-u", at)
 
 
-lib.main(descriptors, shards_beyond_descriptors, memory, no_failure_without_a_word, ended_before_it_answers)
+lib.main(lack_of_descriptors_is_reported, unused_shards_are_closed, lack_of_memory_is_survived, failing_mounts_say_why,
+         ended_starts_leave_nothing)

@@ -132,7 +132,7 @@ def one_shard(source, version, _):
     path.write_bytes(lib.read(path))
 
 
-def held_open():
+def held_files_survive_changes():
     """Each change with everything held; what is opened afterwards is the new state."""
     rows = [(replace, "step-20"), (rewrite, "step-20"), (swap, "step-20"), (one_shard, "step-10"), (remove, None),
             (rename, None), (uncommit, None)]
@@ -181,7 +181,7 @@ def deleted(m):
     return [name for name in links if name.endswith(".distcp (deleted)")]
 
 
-def room():
+def room_of_removed_versions_comes_free():
     """The room of a removed version comes free when the last file that needs its shards is closed."""
     for options in ((), ("--io", "pread")):
         case(f"room {options}")
@@ -209,7 +209,7 @@ def room():
             os.close(fd)
 
 
-def loose_files():
+def loose_files_come_and_go():
     """A directory of torch.save files: one comes, is replaced, goes."""
     names = ["proto4.pt", "legacy.pt", "big_endian.pt"]
     keys = {n: sorted(k for k, t in SAVED[n]["tensors"].items() if t["nbytes"])[0] for n in names}
@@ -250,7 +250,7 @@ def loose_files():
         wait(lambda: (m.versions(), m.latest()) == (["1.pt", "2.pt", "3.pt"], "3.pt"), "it goes", APPEARS)
 
 
-def one_file():
+def a_file_as_source_may_change():
     """The source is a file: replaced by a rename, written over, taken away, back again."""
     source = lib.fresh("file") / "model.pt"
     shutil.copyfile(TORCH / "proto4.pt", source)
@@ -277,7 +277,7 @@ def one_file():
         shows("proto4.pt")
 
 
-def the_place_of_a_run():
+def versions_inside_a_run_come_and_go():
     """A run with checkpoints/ in it: versions there come, are completed, go; a tag moves with them."""
     source = lib.fresh("run")
     place = source / "checkpoints"
@@ -317,4 +317,5 @@ def the_place_of_a_run():
         wait(lambda: not os.path.lexists(m.at / "tags" / "latest"), "the tag goes with its version", APPEARS)
 
 
-lib.main(held_open, room, loose_files, one_file, the_place_of_a_run)
+lib.main(held_files_survive_changes, room_of_removed_versions_comes_free, loose_files_come_and_go, a_file_as_source_may_change,
+         versions_inside_a_run_come_and_go)

@@ -53,7 +53,7 @@ def files_say_what_stats_prints():
     check(tied > 0, "some are tied")
 
 
-def long_tensors_are_measured_in_the_same_spans():
+def long_tensors_are_measured_alike():
     """Sums depend on how they are split, and dcpfs stats measures spans of 24 MiB by several threads."""
     source = lib.fresh("long")
     rng = random.Random("long")
@@ -103,7 +103,7 @@ def listing_reads_no_tensor():
         check(not any("stats" in x for x in lines), "nothing was measured")
 
 
-def a_tensor_that_cannot_be_read_fails_with_a_reason():
+def unreadable_tensors_fail_with_a_reason():
     """As its other files do: EIO, and errors.json says why."""
     source = lib.copy(SOURCE, lib.fresh("measured-broken") / "ckpt")
     for f in (source / "step-10").glob("*.distcp"):
@@ -145,7 +145,7 @@ def reading_is_given_up():
         lib.wait(lambda: program.poll() is not None, "the program ends with it")
 
 
-def measuring_keeps_no_other_request_waiting():
+def measuring_keeps_no_request_waiting():
     """More programs than the mount has workers ask for tensors that take minutes: others are served, and each can be interrupted."""
     source = lib.fresh("many")
     size, n = 1 << 37, 80  # a file of ext4 has at most 16 TiB
@@ -175,6 +175,6 @@ def measuring_keeps_no_other_request_waiting():
         lib.wait(lambda: all(p.poll() is not None for p in programs), "the programs end with it")
 
 
-lib.main(files_say_what_stats_prints, long_tensors_are_measured_in_the_same_spans, known_statistics_are_in_index_jsonl,
-         listing_reads_no_tensor, a_tensor_that_cannot_be_read_fails_with_a_reason, reading_is_given_up,
-         measuring_keeps_no_other_request_waiting)
+lib.main(files_say_what_stats_prints, long_tensors_are_measured_alike, known_statistics_are_in_index_jsonl,
+         listing_reads_no_tensor, unreadable_tensors_fail_with_a_reason, reading_is_given_up,
+         measuring_keeps_no_request_waiting)

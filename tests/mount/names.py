@@ -16,7 +16,7 @@ def save(source, version, keys, shift=0):
     os.rename(aside, source / version)  # at once: a mount that sees one of its files alone reads it twice
 
 
-def one_tensor_over_time():
+def by_key_shows_all_versions():
     source = lib.fresh("time")
     save(source, "step-9", ["a", "b/c"])
     save(source, "step-10", ["a", "b/c", "only.10"], 1)
@@ -49,7 +49,7 @@ def one_tensor_over_time():
         fails("ENOENT ESTALE", os.listdir, at / "new")
 
 
-def many_keys():
+def many_keys_are_listed_once():
     """More than one listing's worth; each once, and found by name."""
     source = lib.fresh("many")
     keys = [f"layers.{i}.weight" for i in range(3000)]
@@ -65,7 +65,7 @@ def many_keys():
             equal(os.listdir(m.at / "by-key" / k), ["step-1.npy", "step-2.npy"], k)
 
 
-def versions_one_by_one():
+def keys_are_read_once_a_version():
     """Keys are read once a version, whenever it was opened; all of them again only when one leaves."""
     source = lib.fresh("grows")
     for n in range(6):
@@ -85,7 +85,7 @@ def versions_one_by_one():
         lib.wait(lambda: "only0" not in os.listdir(m.at / "by-key"), "the key goes with its version")
 
 
-def tags_of_the_source():
+def tags_of_the_source_are_links():
     source = lib.fresh("tags")
     for n in (5, 10):
         save(source, f"iter_{n:07}", ["a"], n)
@@ -118,7 +118,7 @@ def tags_of_the_source():
         lib.wait(lambda: leads() == "../iter_0000010", "it moves", lib.APPEARS)
 
 
-def names_that_are_taken():
+def taken_names_are_changed():
     source = lib.fresh("taken")
     for name in ("latest", "tags", "step-1"):
         save(source, name, ["a"])
@@ -128,7 +128,7 @@ def names_that_are_taken():
         check(os.path.isdir(m.at / "tags"), "tags/ is ours")
 
 
-def sidecars():
+def sidecars_are_shown_unchanged():
     """Files beside the tensors are shown as they are."""
     name = "hf-llama"
     source, _ = lib.golden(name)
@@ -159,7 +159,7 @@ def sidecars():
                  lib.APPEARS)
 
 
-def sidecars_of_all():
+def texts_of_every_family_are_shown():
     """Whatever the family: texts in the version's directory and below it, but what leads out of it."""
     fsdp, _ = lib.golden("dcp-fsdp2")
     source = lib.fresh("beside")
@@ -190,4 +190,5 @@ def sidecars_of_all():
         fails("ENOENT", os.stat, files / "1_Pooling" / "gone.json")
 
 
-lib.main(sidecars_of_all, sidecars, one_tensor_over_time, many_keys, versions_one_by_one, tags_of_the_source, names_that_are_taken)
+lib.main(texts_of_every_family_are_shown, sidecars_are_shown_unchanged, by_key_shows_all_versions, many_keys_are_listed_once,
+         keys_are_read_once_a_version, tags_of_the_source_are_links, taken_names_are_changed)

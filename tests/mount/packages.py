@@ -43,14 +43,14 @@ def compare(path, raw, key, t):
         equal((whole.view("<u4") >> 16).astype("<u2").tobytes(), raw, f"upper halves of {key}")
 
 
-def numbers():
+def numpy_reads_the_same():
     """numpy.load gives the shape and, where numpy has the dtype, the very bytes of raw/."""
     for m, version, tensors in versions():
         for key, t in tensors.items():
             compare(m.at / version / t["files"]["npy"], lib.read(m.at / version / t["files"]["raw"]), key, t)
 
 
-def checked_by_the_format():
+def safetensors_reads_every_file():
     """The reader of the format's own authors takes every file, and finds the stored bytes."""
     seen = set()
     for m, version, tensors in versions():
@@ -127,7 +127,7 @@ class Reader:
         os.close(self.said)
 
 
-def rotated():
+def readers_survive_removed_versions():
     """Old checkpoints go while they are read, as with save_total_limit: whoever has one mapped reads on."""
     rng = lib.rng("rotated")
     want = {f"step-{i}": rng.randbytes(2048 * 1024 * 4) for i in range(1, 4)}
@@ -146,7 +146,7 @@ def rotated():
                     reader.check()
 
 
-def keys_of_all_kinds():
+def odd_keys_keep_none_out():
     """A key that no safetensors file can hold keeps no other out of one."""
     source = lib.fresh("keys")
     good = {"ok": b"abc", "f\u00fcr": b"de"}
@@ -173,4 +173,4 @@ def keys_of_all_kinds():
         equal(lib.read(at / "raw" / "ok.bin"), b"abc", "the key beside it")
 
 
-lib.main(numbers, checked_by_the_format, keys_of_all_kinds, rotated)
+lib.main(numpy_reads_the_same, safetensors_reads_every_file, odd_keys_keep_none_out, readers_survive_removed_versions)

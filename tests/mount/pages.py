@@ -117,7 +117,7 @@ def try_all(world, shown, exact=True):
     return left
 
 
-def readme():
+def commands_of_the_readme_work():
     with World("readme") as world:
         shown = []
         for n, (_, language, text) in enumerate(blocks.blocks(blocks.README)):
@@ -130,26 +130,26 @@ def readme():
     lib.check(len(shown) > 15, f"only {len(shown)} commands were found")
 
 
-def man():
+def commands_of_the_manual_work():
     with World("man") as world:
         shown = [c for _, language, text in blocks.blocks(blocks.MAN) if language for c in commands(text, language)]
         try_all(world, shown, exact=False)
     lib.check(len(shown) > 5, f"only {len(shown)} commands were found")
 
 
-def python():
+def commands_of_the_package_work():
     with World("python") as world:
         shown = [c for _, language, text in blocks.blocks(blocks.PYTHON) if language in blocks.SHELL for c in commands(text, language)]
         try_all(world, shown)
     lib.check(shown, "no commands were found")
 
 
-def nothing_else():
+def every_block_is_run():
     """Every block is run by a function above or by python/readme.py."""
     lib.equal(blocks.unknown(), [], "what nothing runs")
 
 
-def picture():
+def the_picture_is_up_to_date():
     """The lines of text in tools/demo.svg."""
     path = lib.ROOT / "tools" / "demo.svg"
     lib.case("the file")
@@ -168,4 +168,5 @@ if __name__ == "__main__":
         import numpy  # noqa: F401: README.md and the picture use it
     except ImportError:
         lib.replace_python("no numpy")
-    lib.main(readme, man, python, nothing_else, picture)
+    lib.main(commands_of_the_readme_work, commands_of_the_manual_work, commands_of_the_package_work, every_block_is_run,
+             the_picture_is_up_to_date)

@@ -39,7 +39,7 @@ def walk(top):
 
 # ---- what fails ----
 
-def writes():
+def writing_fails_with_erofs():
     """Nothing can be changed, and the reason is always EROFS."""
     m = the_mount()
     base = m.at / "step-2"
@@ -82,7 +82,7 @@ def writes():
     check(done.returncode and "Read-only file system" in done.stderr, f"touch: {done.stderr}")
 
 
-def errnos():
+def errnos_are_exact():
     """The exact errno of what cannot be."""
     m = the_mount()
     base = m.at / "step-2"
@@ -142,7 +142,7 @@ def errnos():
 
 # ---- what stat says ----
 
-def attributes():
+def attributes_are_right():
     """Size, blocks, links, mode, owner and time of every node."""
     m, source = the_mount(), os.stat(_state["source"])
     for number, version in enumerate(m.versions()):
@@ -167,7 +167,7 @@ def attributes():
     check(stat.S_ISLNK(os.lstat(m.at / "latest").st_mode), "latest is a link")
 
 
-def entries():
+def listings_agree_with_stat():
     """A listing tells the inode and type that stat tells; . and .. are there and right."""
     m = the_mount()
     for path in (p for p in walk(m.at) if os.path.isdir(p) and not os.path.islink(p)):
@@ -187,7 +187,7 @@ def found(m):
     return {v: ok("find", ".", "-printf", r"%i %s %b %T@ %m %n %p\0", cwd=m.at / v) for v in m.versions()}
 
 
-def remounts():
+def remounts_keep_inodes():
     """The same inode numbers, sizes and times after a remount, also when the index is built again.
 
     But for the size of index.jsonl, which has the statistics that were asked for since.
@@ -205,7 +205,7 @@ def remounts():
             equal(os.stat(again.at / ".dcpfs").st_ino, os.stat(m.at / ".dcpfs").st_ino, "inode of .dcpfs")
 
 
-def disk_usage():
+def disk_usage_adds_up():
     """du adds up the files, df shows a full disk of their size."""
     m = the_mount()
     for version in m.versions():
@@ -228,7 +228,7 @@ def disk_usage():
 
 # ---- tools ----
 
-def copies():
+def copies_are_the_same():
     """cp -a, rsync, tar and diff get the same tree."""
     m = the_mount()
     for version in m.versions():
@@ -257,7 +257,7 @@ def copies():
     equal(os.readlink(out / "all" / "latest"), m.latest(), "latest in the copy")
 
 
-def positions():
+def positions_continue_listings():
     """seekdir to any position that telldir gave continues there."""
     libc, entry = lib.directory_calls()
     m, rng = the_mount(), lib.rng("positions")
@@ -280,7 +280,7 @@ def positions():
         libc.closedir(d)
 
 
-def crowded():
+def crowded_directories_are_listed():
     """A directory of thousands: each name once, and a position holds in another mount of it."""
     libc, entry = lib.directory_calls()
     source, rng = lib.fresh("source"), lib.rng("crowded")
@@ -307,7 +307,7 @@ def crowded():
         libc.closedir(d)
 
 
-def extended():
+def extended_attributes_agree_with_index():
     """Extended attributes say what index.json says."""
     m = the_mount()
     for version in m.versions():
@@ -338,7 +338,7 @@ def extended():
         check("user.dcpfs.dtype=" in said and "user.dcpfs.shape=" in said, f"getfattr -d: {said}")
 
 
-def names():
+def odd_keys_have_names():
     """Odd keys: every name in a listing opens, every key has one, none is lost."""
     m = the_mount()
     raw, index = m.at / "step-1" / "raw", m.index("step-1")
@@ -365,7 +365,7 @@ def names():
     equal(ok("find", raw, "-name", "*newline*", "-printf", "x"), "x", "find")
 
 
-def source_untouched():
+def the_source_stays_untouched():
     """Nothing in the source was written to, not even a time."""
     before = _state.setdefault("before", _times(lib.GOLDEN / "dcp-old-2.4.1"))
     with lib.mount(lib.GOLDEN / "dcp-old-2.4.1" / "ckpt", cache=lib.fresh("cache")) as m:
@@ -380,14 +380,14 @@ def _times(top):
     return {p: (os.lstat(p).st_size, os.lstat(p).st_mtime_ns, os.lstat(p).st_ctime_ns) for p in walk(top)}
 
 
-def ends_well():
+def errors_stay_empty():
     """After all that, unmounting finds nothing wrong."""
     m = the_mount()
     equal(m.control("errors.json"), [], "errors.json")
     m.unmount()
 
 
-def before_1970():
+def times_before_1970_are_kept():
     """A clock that was wrong: the same time, to the nanosecond."""
     source, early = lib.fresh("source"), -1_500_000_001
     lib.copy(lib.GOLDEN / "dcp-hf" / "ckpt" / "5-one-file", source / "v")
@@ -401,5 +401,7 @@ def before_1970():
             equal(os.stat(m.at / name / path).st_mtime_ns, early, path)
 
 
-lib.main(writes, errnos, attributes, before_1970, entries, remounts, disk_usage, copies, positions, crowded, extended, names,
-         source_untouched, ends_well)
+lib.main(writing_fails_with_erofs, errnos_are_exact, attributes_are_right, times_before_1970_are_kept, listings_agree_with_stat,
+         remounts_keep_inodes, disk_usage_adds_up, copies_are_the_same, positions_continue_listings,
+         crowded_directories_are_listed, extended_attributes_agree_with_index, odd_keys_have_names, the_source_stays_untouched,
+         errors_stay_empty)

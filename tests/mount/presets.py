@@ -41,7 +41,7 @@ def small_models():
                     "hidden_size": 16, "vocab_size": 40}, layers | ends)]
 
 
-def presets():
+def presets_give_back_models():
     """Models under the names of their trainers come back byte for byte, by the preset that is found."""
     source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
     for config, shapes in small_models():
@@ -91,7 +91,7 @@ def write_ranks(at, config, ranks, name="model_state.tp{:02}.pdparams"):
     (at / "config.json").write_text(json.dumps(config))
 
 
-def ranks_of_paddle():
+def ranks_of_paddle_are_merged():
     """Files of PaddleNLP's tensor-parallel ranks, not merged; what is not known of them fails alone."""
     source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
     for config, shapes in small_models():
@@ -153,7 +153,7 @@ def ranks_of_paddle():
         check("model.embed_tokens.weight" in told and "do not fit a shape of" in told["model.embed_tokens.weight"], f"{told}")
 
 
-def adapters():
+def adapters_are_as_peft_saves_them():
     """An adapter of PEFT, alone or as a trainer saved it with its model, is what PEFT would save of it; its model by --hf-rules peft-base."""
     source, rng = lib.fresh("source"), numpy.random.default_rng(lib.SEED)
     new = lambda *shape: rng.random(shape, "f4")
@@ -214,7 +214,7 @@ def adapters():
         equal(model_files(m.at / "7-model" / "hf"), ["model.safetensors"], "a model, which an adapter may lie beside")
 
 
-def unknown_paddle():
+def unknown_paddle_keys_are_refused():
     """Paddle does not say which weights are [inputs, outputs]: under keys that no preset knows, none is shown as torch has it."""
     source, w = lib.fresh("source"), numpy.arange(16, dtype="f4").reshape(4, 4)
     (source / "a").mkdir(parents=True)
@@ -233,7 +233,7 @@ def unknown_paddle():
         equal(tensors_of(m.at / a / "hf")["encoder.fc.weight"][2], w.tobytes(), "asked for as stored")
 
 
-def unknown_writer():
+def shapes_tell_the_writer():
     """Merged safetensors do not say whether Paddle wrote them: shapes do, without a config.json; where they do not nothing is shown."""
     source, rng = lib.fresh("source"), numpy.random.default_rng(lib.SEED)
     shapes = {"self_attn.q_proj.weight": (8, 8), "self_attn.o_proj.weight": (8, 8), "mlp.up_proj.weight": (12, 8), "mlp.down_proj.weight": (8, 12), "input_layernorm.weight": (8,)}
@@ -260,7 +260,7 @@ def unknown_writer():
             check(preset != "unknown" or "it is not recorded whether torch wrote this or Paddle" in page and "--hf-rules hf" in page, f"what to do: {page}")
 
 
-def megatron():
+def megatron_gives_back_models():
     """What Megatron-Core itself saved of a model with the weights of a Hugging Face model: those, byte for byte."""
     presets = {"llama": "megatron", "deepseek_v3": "megatron-deepseek"}
     for source in sorted((lib.GOLDEN / "megatron-models").iterdir()):
@@ -288,7 +288,7 @@ def of_rank(key, a, rank, heads, version):
     return renamed.by_version(a, heads // 2, version) if "query_key_value" in key else a
 
 
-def megatron_versions():
+def rows_of_megatron_versions_come_back():
     """Rows of query_key_value, as each checkpoint_version has them: two ranks by their names of then come back as GPT-2; what no version had is said."""
     config, shapes = next((c, s) for c, s in small_models() if c["model_type"] == "gpt2")
     source, heads, rng = lib.fresh("source"), config["n_head"], numpy.random.default_rng(lib.SEED)
@@ -316,7 +316,7 @@ def megatron_versions():
                 equal((got[key][1], got[key][2]), (list(hf[key].shape), hf[key].tobytes()), key)
 
 
-def low_rank():
+def low_rank_weights_need_no_config():
     """Low-rank weights without a model need no config.json; those of PEFT need their own, which is said."""
     for top, file, asks in (("transformer.blocks.0.to_q", "pytorch_lora_weights.safetensors", None), ("base_model.model.q_proj", "adapter_model.safetensors", "adapter_config.json")):
         source = lib.fresh("low-rank")
@@ -332,4 +332,5 @@ def config_is_checked(page):
     return "## Against config.json" in page
 
 
-lib.main(presets, ranks_of_paddle, adapters, low_rank, unknown_paddle, unknown_writer, megatron, megatron_versions)
+lib.main(presets_give_back_models, ranks_of_paddle_are_merged, adapters_are_as_peft_saves_them, low_rank_weights_need_no_config,
+         unknown_paddle_keys_are_refused, shapes_tell_the_writer, megatron_gives_back_models, rows_of_megatron_versions_come_back)

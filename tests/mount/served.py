@@ -143,7 +143,7 @@ def alike(got, want, what):
     check(worst < 1e-3, f"{what}: logarithms of probabilities differ by {worst}")
 
 
-def generation():
+def vllm_generates_the_same():
     """Every trainer's checkpoint generates what transformers' own directory does, bit for bit."""
     for kind in KINDS:
         own = saved(kind)
@@ -157,7 +157,7 @@ def generation():
                 equal(generated(m.at / "latest" / "hf"), want, "tokens and probabilities")
 
 
-def ways_to_load():
+def every_way_to_load_agrees():
     """Several files, by the ways in which vLLM reads safetensors without a GPU; each byte is asked for once."""
     own, source = saved("llama"), trained("llama")
     want = generated(own)
@@ -194,7 +194,7 @@ def without_weights(kind):
     return at
 
 
-def own_loader():
+def the_own_loader_agrees():
     """--load-format dcpfs: any trainer's checkpoint without a mount, in this process."""
     import dcpfs.vllm
 
@@ -206,7 +206,7 @@ def own_loader():
             equal(generated(about, load_format="dcpfs", model_loader_extra_config={"source": str(source)}), want, "tokens and probabilities")
 
 
-def own_loader_short():
+def missing_weights_end_the_loader():
     """A weight that is missing ends it, also a part of one that vLLM joins; its name is said."""
     import dcpfs.vllm
 
@@ -223,7 +223,7 @@ def own_loader_short():
             check(f"does not fill model.layers.1.{into}.weight" in str(e), f"{e}")
 
 
-def own_loader_ranks():
+def ranks_of_the_loader_read_their_part():
     """vllm serve finds the loader by its entry point, in each process; ranks read what they hold, no more."""
     about, source = without_weights("qwen3"), trained("qwen3")
     want, size = generated(saved("qwen3")), sum(t.nbytes for t in load_file(saved("qwen3") / "model.safetensors").values())
@@ -287,7 +287,7 @@ def answers(model, *options, env={}, keep=None):
             shutil.copy(place / "log", keep)
 
 
-def server():
+def the_server_answers_the_same():
     """vllm serve, its engine a process of its own, then one for each of two ranks; asked by HTTP."""
     own, source = saved("qwen3"), trained("qwen3")
     want = generated(own)
@@ -302,4 +302,5 @@ if __name__ == "__main__":
         train(*sys.argv[2:])
     else:
         lib.WATCHDOG = 1200
-        lib.main(generation, ways_to_load, server, own_loader, own_loader_short, own_loader_ranks)
+        lib.main(vllm_generates_the_same, every_way_to_load_agrees, the_server_answers_the_same, the_own_loader_agrees,
+                 missing_weights_end_the_loader, ranks_of_the_loader_read_their_part)

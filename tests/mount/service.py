@@ -24,7 +24,7 @@ SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
 SERVICE = lib.ROOT / "tools" / "service"
 
 
-def metrics():
+def metrics_agree_with_stats():
     """.dcpfs/metrics is OpenMetrics text, and counts what .dcpfs/stats counts, and how long it took."""
     source = lib.fresh("odd") / 'a "quoted\\name"\nof two lines'
     source.parent.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def ask(family, where, request=b"GET /metrics HTTP/1.1\r\nHost: dcpfs\r\n\r\n"):
     return head.decode(), body.decode()
 
 
-def listening():
+def metrics_are_served():
     """--metrics-listen answers with the same metrics, at a socket of its owner or a port of this machine."""
     place = lib.fresh("sockets")
     with lib.mount(SOURCE, "--metrics-listen", f"unix:{place}/s") as m:
@@ -119,7 +119,7 @@ def listening():
     equal(done.returncode, 2, f"in the source: {done.stderr}")
 
 
-def documented():
+def documented_metrics_are_served():
     """The dashboard asks for what is served, and the page has every metric that is, and no other."""
     with lib.mount(SOURCE) as m:
         m.settled()
@@ -133,7 +133,7 @@ def documented():
     equal(told, {name + "_total" * (kind == "counter") for name, kind in families.items()}, "metrics of the page, and of the mount")
 
 
-def unit():
+def systemd_knows_the_unit():
     """systemd knows every word of the unit, whose example sets what it uses."""
     if not shutil.which("systemd-analyze"):
         return  # a container seldom has systemd
@@ -173,7 +173,7 @@ def fits(value, kind, where):
         check(value in kind if isinstance(kind, set) else type(value) is kind, f"{where}: {value}")
 
 
-def pod():
+def the_pod_works():
     """kubernetes.yaml is a pod; its commands do with this program what they are there for."""
     python = os.environ.get("DCPFS_TEST_PYTHON") or sys.executable  # of the packages in tests/requirements.txt
     made = run(python, "-c", "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)", SERVICE / "kubernetes.yaml")
@@ -222,7 +222,7 @@ def pod():
     m.stderr.close()
 
 
-def readiness():
+def readiness_is_notified():
     """NOTIFY_SOCKET is told when the mount answers, by a path and by an abstract name; without it nothing is."""
     for name in (str(lib.fresh("notify") / "s"), "\0dcpfs-test-" + str(os.getpid())):
         case(repr(name))
@@ -238,7 +238,7 @@ def readiness():
                 check(os.listdir(m.at), "it answers")
 
 
-def log_of_objects():
+def log_lines_are_json():
     """--log-json: each line is an object, in the file and on stderr."""
     file, at = lib.fresh("log") / "log", lib.fresh("mnt")
     file.parent.mkdir(exist_ok=True)
@@ -257,7 +257,7 @@ def log_of_objects():
         check("/nowhere: No such file" in said[0]["message"] and not said[0]["message"].startswith("dcpfs:"), f"{said[0]}")
 
 
-def levels_for_the_journal():
+def journal_lines_have_levels():
     """Where stderr is the journal's stream, a line begins with its level."""
     log = lib.fresh("journal") / "log"
     log.parent.mkdir(exist_ok=True)
@@ -277,7 +277,7 @@ def levels_for_the_journal():
     equal(log.read_text(), "<3>dcpfs: /nowhere: No such file or directory; --wait mounts it empty until it is there\n", "why it did not begin")
 
 
-def without_a_place():
+def mount_makes_a_directory():
     """mount SOURCE alone makes a directory, prints its name and nothing else, and leaves none when it fails."""
     tmp = lib.fresh("tmp")
     tmp.mkdir(exist_ok=True)
@@ -299,7 +299,7 @@ def without_a_place():
     m.stdout.close()
 
 
-def descriptor_from_outside():
+def foreign_descriptors_are_mounted():
     """/dev/fd/N is a /dev/fuse that another process, with more rights, has mounted."""
     if os.geteuid():
         return  # only root may call mount()
@@ -326,7 +326,7 @@ def descriptor_from_outside():
     os.close(fuse)
 
 
-def hang_up():
+def hang_up_rescans_or_ends():
     """SIGHUP makes a mount without a terminal look at its source again; it ends one whose terminal is gone."""
     case("in the background")
     source, at = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt")
@@ -356,4 +356,6 @@ def hang_up():
         os.close(terminal)
 
 
-lib.main(metrics, listening, documented, unit, pod, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)
+lib.main(metrics_agree_with_stats, metrics_are_served, documented_metrics_are_served, systemd_knows_the_unit, the_pod_works,
+         readiness_is_notified, log_lines_are_json, journal_lines_have_levels, mount_makes_a_directory,
+         foreign_descriptors_are_mounted, hang_up_rescans_or_ends)

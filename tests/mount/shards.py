@@ -85,7 +85,7 @@ def all_well(m, wants):
     equal({k: s for k, s in states(m, wants).items() if s != "ok"}, {}, "keys that fail")
 
 
-def truncated():
+def truncated_shards_fail_their_keys():
     """A shard cut in the middle: its keys behind the cut EIO, the others read, also those before the cut."""
     source, directory, tensors = source_of_four()
     wants = digests(tensors)
@@ -124,7 +124,7 @@ def truncated():
         becomes(m, wants, (), what="everything reads again")
 
 
-def emptied_and_removed():
+def removed_shards_fail_their_keys():
     """No byte of a shard left, or no shard: as if cut at 0. And back again."""
     for what in ("emptied", "removed", "a directory", "a link out of the source", "a fifo"):
         source, directory, tensors = source_of_four()
@@ -187,7 +187,7 @@ def still_old(fd, want, how):
         equal((data and sha(data), error), (want, None), "held open")
 
 
-def rewritten():
+def rewritten_shards_are_not_mixed():
     """The same names with other bytes: never old bytes through a new open, never new ones as the old file."""
     for how, options in (("in place", ()), ("by rename", ()), ("in place", ("--passthrough=8",)),
                          ("in place", ("--io=pread",))):
@@ -233,7 +233,7 @@ def rewritten():
             equal(m.latest(), VERSION, "latest")
 
 
-def mapped_by_readers():
+def the_daemon_survives_sigbus():
     """A reader that has a file mapped dies of SIGBUS at worst; the daemon does not."""
     source, directory, old, _ = two_saves()
     with lib.mount(source) as m:
@@ -264,7 +264,7 @@ def mapped_by_readers():
         check(m.answers(), "and answers")
 
 
-def churned():
+def churned_shards_are_survived():
     """Readers at work while shards are cut and restored over and over."""
     source, directory, old, _ = two_saves()
     with lib.mount(source) as m:
@@ -315,4 +315,5 @@ def churned():
         print(f"  reads under change: {counts}")
 
 
-lib.main(truncated, emptied_and_removed, rewritten, mapped_by_readers, churned)
+lib.main(truncated_shards_fail_their_keys, removed_shards_fail_their_keys, rewritten_shards_are_not_mixed,
+         the_daemon_survives_sigbus, churned_shards_are_survived)

@@ -20,7 +20,7 @@ def status(at, *words, code=0):
     return done
 
 
-def numbers():
+def status_agrees_with_control_files():
     """JSON has what the mount's own files have, before and after reading; text has the same in words."""
     with lib.mount(SOURCE) as m:
         m.settled()
@@ -47,7 +47,7 @@ def numbers():
         check("server" not in text, "nothing of servers")
 
 
-def rates():
+def rates_are_those_of_readers():
     """While a program reads, the rate is what it reads."""
     with lib.mount(SOURCE) as m:
         m.settled()
@@ -60,7 +60,7 @@ def rates():
         check(got["rates"]["open"] > 5 and got["totals"]["open"] > 50, f"{got['rates']}")
 
 
-def users():
+def users_are_counted_once():
     """A process that has a file open, or mapped after it closed it, or stands in a directory is counted once."""
     with lib.mount(SOURCE) as m:
         m.settled()
@@ -83,7 +83,7 @@ def users():
         equal(clients(), 0, "nobody again")
 
 
-def failures():
+def failures_are_counted():
     """Keys that cannot be read are counted, and where they are named is said."""
     with lib.mount(lib.GOLDEN / "torch-ranks" / "ckpt") as m:
         m.settled()
@@ -93,7 +93,7 @@ def failures():
         equal(len(json.loads(lib.read(m.at / ".dcpfs" / "errors.json"))), 1, "errors.json")
 
 
-def no_mount():
+def other_places_are_refused():
     """What is no mount, what is dead and what hangs is said, each in one line."""
     place = lib.fresh("plain")
     equal(status(place, code=2).stderr, f"dcpfs: {place} is not a mount point; \"findmnt -t fuse.dcpfs\" lists those of dcpfs\n", "a directory")
@@ -116,4 +116,5 @@ def no_mount():
     equal(run(lib.PROGRAM, "umount", m.at, env=lib.environment()).returncode, 0, "umount")
 
 
-lib.main(numbers, rates, users, failures, no_mount)
+lib.main(status_agrees_with_control_files, rates_are_those_of_readers, users_are_counted_once, failures_are_counted,
+         other_places_are_refused)

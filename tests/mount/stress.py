@@ -249,9 +249,9 @@ def at_once(*options, seconds):
 WAYS = ((), ("--no-open",), ("--io", "pread"), ("--io", "pread", "--no-open"))
 
 
-def everything_at_once():
+def everything_works_at_once():
     for options in WAYS:
         at_once(*options, seconds=SECONDS / len(WAYS))
 
 
-lib.main(everything_at_once)
+lib.main(everything_works_at_once)

@@ -76,7 +76,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.answer()
 
 
-def upload_folder():
+def upload_folder_sends_the_directory():
     """What arrives is what stands in the directory; nothing is written into it, and shard/ is not taken along."""
     source, hub = lib.fresh("source"), http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     arrays.write_sharded(source / "step-1", {f"w{i}": ("U8", [70_000 + i], 0, lib.rng(i).randbytes(70_000 + i)) for i in range(4)})
@@ -106,4 +106,4 @@ def upload_folder():
     hub.shutdown()
 
 
-lib.main(upload_folder)
+lib.main(upload_folder_sends_the_directory)

@@ -28,7 +28,7 @@ IS_ROOT = os.geteuid() == 0
 _home = {}
 
 
-def namespace():
+def root_enters_a_namespace():
     """Root goes on in a private mount namespace, once."""
     if not IS_ROOT:
         return
@@ -90,7 +90,7 @@ def ls(user, path):
     return run(*user, "ls", path)
 
 
-def ordinary():
+def ordinary_users_mount():
     """A user without any privilege mounts, reads, unmounts; others see nothing, not even root."""
     m = as_user()
     user = AS_USER if IS_ROOT else []
@@ -110,7 +110,7 @@ def ordinary():
     user_unmounts(m)
 
 
-def without_mtab():
+def mounts_end_without_mtab():
     """Small containers have no /etc/mtab, which fusermount3 needs: a user ends his mount there, too, and nobody else's."""
     if not IS_ROOT:
         print("  left out: needs root to make an /etc of a namespace")
@@ -137,7 +137,7 @@ def without_mtab():
         lib.ok("umount", "/etc")
 
 
-def allow_other_as_user():
+def users_need_permission_for_others():
     """allow_other is refused to users unless /etc/fuse.conf says so; then others read."""
     if not IS_ROOT:
         print("  left out: needs root to write /etc/fuse.conf of a namespace")
@@ -175,7 +175,7 @@ def allow_other_as_user():
         lib.ok("umount", "/etc/fuse.conf")
 
 
-def allow_other_as_root():
+def root_lets_others_in():
     """Root's mount is root's own, unless allow_other; permissions are then those shown."""
     if not IS_ROOT:
         print("  left out: needs root")
@@ -399,7 +399,7 @@ def others_get_no_more():
             own(path, before.st_uid, before.st_gid, stat.S_IMODE(before.st_mode))
 
 
-def sidecars_and_safetensors():
+def private_files_stay_private():
     """A private tokenizer, a private one of several safetensors files; loose files; a family whose files share keys."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -423,7 +423,7 @@ def sidecars_and_safetensors():
             equal(tensors, {rest}, "what the user reads of tensors")
 
 
-def assets():
+def private_assets_stay_private():
     """config.json and tokenizer of a directory that the user who mounts may read, and others not."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -455,7 +455,7 @@ def assets():
                 lib.wait(lambda: "ok" not in seen(USERS["user"], [hf / n for n in names]).values(), "followed", 90)
 
 
-def changes():
+def changes_of_permission_count():
     """Permissions that change under the mount count within seconds; what is open stays open."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -489,7 +489,7 @@ def changes():
             model.close()
 
 
-def layouts():
+def layouts_keep_their_permissions():
     """Rules are shown to whoever may read the file they come from, also on another mesh."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -507,7 +507,7 @@ def layouts():
         lib.wait(lambda: "EACCES" in seen(USERS["user"], [shard / "open" / "layout.json"]).values(), "followed")
 
 
-def ordered():
+def options_set_permissions():
     """uid= and gid= say who may read all of it; umask takes away."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -526,7 +526,7 @@ def ordered():
                 equal(set(got.values()), {"ok" if may else "EACCES"}, user)
 
 
-def by_a_list():
+def access_lists_count():
     """Those who mount for themselves read what a list or a group lets them read, whatever the mode says."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
@@ -543,7 +543,7 @@ def by_a_list():
     user_unmounts(m)
 
 
-def owners():
+def stat_shows_the_options():
     """uid, gid and umask are what stat shows."""
     uid, gid = (1234, 2345) if IS_ROOT else (os.geteuid(), 2345)
     with lib.mount(SOURCE, "-o", f"uid={uid},gid={gid},umask=027,fsname=training run") as m:
@@ -557,7 +557,7 @@ def owners():
         equal(lib.mounted(m.at)["source"], "training run", "device shown by mount(8)")
 
 
-def by_mount_helper():
+def the_mount_helper_works():
     """mount -t fuse.dcpfs SRC MNT, as from fstab; mount(8) looks for programs in places of its own."""
     if not IS_ROOT or not shutil.which("mount.fuse3", path="/sbin:/usr/sbin"):
         print("  left out: needs root and mount.fuse3")
@@ -579,6 +579,7 @@ def by_mount_helper():
         lib.ok("umount", "-l", place)
 
 
-namespace()
-lib.main(ordinary, without_mtab, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, assets, layouts, changes, ordered, by_a_list,
-         owners, by_mount_helper)
+root_enters_a_namespace()
+lib.main(ordinary_users_mount, mounts_end_without_mtab, users_need_permission_for_others, root_lets_others_in, others_get_no_more,
+         private_files_stay_private, private_assets_stay_private, layouts_keep_their_permissions, changes_of_permission_count,
+         options_set_permissions, access_lists_count, stat_shows_the_options, the_mount_helper_works)

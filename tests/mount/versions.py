@@ -45,7 +45,7 @@ def reason(m, version):
     return next((x["reason"] for x in m.control("incomplete.json") if x["version"] == version), None)
 
 
-def numbers():
+def versions_sort_by_number():
     """step-9 before step-10 before step-100, whatever their mtimes say."""
     rows = [(["step-9", "step-10", "step-100"], "step-100"), (["step-9", "step-10"], "step-10"),
             (["ckpt_2", "ckpt_11", "ckpt_1"], "ckpt_11"), (["7", "10", "9"], "10"),
@@ -63,7 +63,7 @@ def numbers():
             shows(m.settled(), names, latest, lib.PATIENCE)
 
 
-def single():
+def a_checkpoint_is_one_version():
     """One checkpoint as SOURCE: its base name is the version, with or without a slash behind it."""
     source = source_with("run-7")
     for path in (source / "run-7", f"{source}/run-7/", f"{source}/./run-7"):
@@ -85,7 +85,7 @@ def broken_is_not_latest():
         shows(m.settled(), ["step-9", "step-10"], "step-9", lib.PATIENCE)
 
 
-def other_things_beside():
+def other_things_are_no_versions():
     """Links, files and strange names beside versions neither vanish versions nor become some."""
     source = source_with("step-1", "step-2")
     (source / "latest").symlink_to("step-1")
@@ -106,7 +106,7 @@ def other_things_beside():
         reads(m, "step-1")
 
 
-def died_and_completed():
+def completed_versions_appear():
     """A save without its metadata is not shown; when that arrives, it is there within seconds."""
     source = source_with("step-10")
     with lib.mount(source) as m:
@@ -139,7 +139,7 @@ def died_and_completed():
         reads(m, "step-30")
 
 
-def nothing_yet():
+def runs_without_versions_are_mounted():
     """A run that has only begun can be mounted; its first version appears."""
     source = source_with("step-1")
     os.rename(source / "step-1" / ".metadata", source / "metadata")
@@ -153,7 +153,7 @@ def nothing_yet():
         shows(m, ["step-1"], "step-1")
 
 
-def metadata_taken_away():
+def versions_leave_without_metadata():
     """Without its metadata a version leaves; latest falls back; it comes back with it."""
     source = source_with("step-10", "step-20")
     with lib.mount(source) as m:
@@ -176,7 +176,7 @@ def metadata_taken_away():
         reads(m, "step-20")
 
 
-def metadata_damaged():
+def versions_with_damaged_metadata_leave():
     """Garbage for metadata: the version leaves, and incomplete.json and errors.json say why."""
     whole = lib.read(FSDP / "step-10" / ".metadata")
     rows = {"empty": b"", "cut in half": whole[:len(whole) // 2], "random": lib.rng("garbage").randbytes(5000),
@@ -220,7 +220,7 @@ def differs(m, version, of="step-10"):
         return e
 
 
-def mounted_with_a_damaged_one():
+def damaged_versions_are_passed_over():
     """The newest is damaged from the start: the one before is latest, and the mount comes up."""
     source = source_with("step-10", "step-20")
     (source / "step-20" / ".metadata").write_bytes(b"\x80\x02garbage")
@@ -230,7 +230,7 @@ def mounted_with_a_damaged_one():
         lib.fails("ENOENT EIO", os.listdir, m.at / "step-20")
 
 
-def saved_over():
+def versions_saved_over_are_new():
     """Another save under the same name: the new one is shown, with new inode numbers."""
     source = source_with("step-10")
     with lib.mount(source) as m:
@@ -258,7 +258,7 @@ def saved_over():
         check(os.stat(m.at / "step-10" / "index.json").st_ino != before, "new content has new inode numbers")
 
 
-def removed_and_renamed():
+def removed_versions_leave():
     """Version directories that go and change their names."""
     source = source_with("step-1", "step-2", "step-3")
     with lib.mount(source) as m:
@@ -278,7 +278,7 @@ def removed_and_renamed():
         shows(m, ["step-4"], "step-4")
 
 
-def steady():
+def latest_is_always_there():
     """While the source is looked at again and again, latest is always there."""
     source = source_with("step-1", "step-2")
     with lib.mount(source) as m:
@@ -306,7 +306,7 @@ def steady():
         equal(missing, [], f"errors of latest in {looks[0]} looks")
 
 
-def source_taken_away():
+def a_lost_source_is_survived():
     """The source itself goes: errors, no crash, and unmounting works. It may come back."""
     source = source_with("step-1", "step-2")
     with lib.mount(source) as m:
@@ -327,7 +327,7 @@ def source_taken_away():
         check(m.running(), "the daemon lives")
 
 
-def waited_for():
+def absent_sources_are_waited_for():
     """--wait: a source that is empty, or not there, is mounted; its versions appear."""
     for there in (True, False):
         case("an empty source" if there else "an absent source")
@@ -342,5 +342,7 @@ def waited_for():
             shows(m, ["step-10", "step-20"], "step-20")
 
 
-lib.main(waited_for, numbers, single, broken_is_not_latest, other_things_beside, died_and_completed, nothing_yet, metadata_taken_away, metadata_damaged,
-         mounted_with_a_damaged_one, saved_over, removed_and_renamed, steady, source_taken_away)
+lib.main(absent_sources_are_waited_for, versions_sort_by_number, a_checkpoint_is_one_version, broken_is_not_latest,
+         other_things_are_no_versions, completed_versions_appear, runs_without_versions_are_mounted,
+         versions_leave_without_metadata, versions_with_damaged_metadata_leave, damaged_versions_are_passed_over,
+         versions_saved_over_are_new, removed_versions_leave, latest_is_always_there, a_lost_source_is_survived)

@@ -32,7 +32,7 @@ def quiet(m):
     return m.stats()
 
 
-def idle():
+def idle_mounts_do_not_look():
     """Three short looks' time in which nothing changes, of a mount of which everything was read."""
     source = source_with(*(f"step-{i}" for i in range(VERSIONS)))
     with lib.mount(source) as told, lib.mount(source, blind=True) as blind:
@@ -70,7 +70,7 @@ def idle():
             reindexed(blind, "step-5", meet)
 
 
-def a_log_that_grows():
+def growing_logs_cost_few_looks():
     """Events that change nothing are not worth more and more looks."""
     source = source_with("step-1", "step-2")
     with lib.mount(source) as m:
@@ -88,7 +88,7 @@ def a_log_that_grows():
         wait(lambda: m.latest() == "step-3", "a version is seen beside it", APPEARS)
 
 
-def watches_go():
+def watches_of_removed_versions_go():
     """Of versions that left, nothing is watched."""
     source = source_with(*(f"step-{i}" for i in range(VERSIONS)))
     with lib.mount(source) as m:
@@ -99,7 +99,7 @@ def watches_go():
         wait(lambda: m.stats()["watches"] == before - (VERSIONS - 1), "their watches, too", APPEARS)
 
 
-def overflow():
+def overflows_lose_nothing():
     """More events than the kernel keeps: what it dropped is found."""
     source = source_with("step-1")
     with open("/proc/sys/fs/inotify/max_queued_events", encoding="ascii") as f:
@@ -137,7 +137,7 @@ def rewrite(path):
         f.write(byte)
 
 
-def deep_and_linked():
+def deep_and_linked_changes_are_seen():
     """Files that the directory of their version does not tell of: in directories below it, and behind links."""
     golden, _ = lib.golden("megatron-legacy")
     source = lib.fresh("source") / "run"
@@ -166,4 +166,5 @@ def deep_and_linked():
         reindexed(m, "step-2", lambda: rewrite(lib.WORK / "same"))
 
 
-lib.main(idle, a_log_that_grows, watches_go, overflow, deep_and_linked)
+lib.main(idle_mounts_do_not_look, growing_logs_cost_few_looks, watches_of_removed_versions_go, overflows_lose_nothing,
+         deep_and_linked_changes_are_seen)

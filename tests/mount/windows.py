@@ -71,7 +71,7 @@ def compare(data, at, n, got, how):
     return lib.fail(f"{how} {n} at {at} of {len(data)}: {len(got)} bytes, first difference at {first}")
 
 
-def pread_windows():
+def any_window_is_read():
     """Cached or not, any window."""
     rng = lib.rng("pread")
     for path, data in files().items():
@@ -86,7 +86,7 @@ def pread_windows():
         os.close(fd)
 
 
-def past_the_end():
+def reads_end_at_the_end():
     """Behind the end there is nothing, and no error."""
     for path in [*large(2), min(files(), key=lambda p: len(files()[p]))]:
         case(str(path))
@@ -102,7 +102,7 @@ def past_the_end():
         os.close(fd)
 
 
-def direct():
+def direct_reads_agree():
     """O_DIRECT at offsets, lengths and addresses that no disk would take."""
     rng = lib.rng("direct")
     memory = mmap.mmap(-1, 4 * MIB)
@@ -122,7 +122,7 @@ def direct():
         os.close(fd)
 
 
-def vectors():
+def vectors_are_one_read():
     """preadv into several odd buffers is one read."""
     rng = lib.rng("vectors")
     for path in large():
@@ -137,7 +137,7 @@ def vectors():
         os.close(fd)
 
 
-def mapped():
+def mapped_bytes_agree():
     """Shared and private maps, touched in any order; a private one may be written to."""
     rng = lib.rng("mapped")
     for path in large():
@@ -160,7 +160,7 @@ def mapped():
         os.close(fd)
 
 
-def by_sendfile():
+def sendfile_agrees():
     """sendfile into a socket."""
     rng = lib.rng("sendfile")
     for path in large(8):
@@ -190,7 +190,7 @@ def by_sendfile():
         os.close(fd)
 
 
-def by_copy_file_range():
+def copy_file_range_agrees():
     """copy_file_range and splice; across file systems some kernels refuse the first."""
     for path in large(4):
         case(str(path))
@@ -230,7 +230,7 @@ def _reader(number, paths, table, rounds):
     return wrong
 
 
-def many_processes():
+def many_processes_read():
     """Sixteen processes on random files at once."""
     table = files()
     paths, children = list(table), []
@@ -247,7 +247,7 @@ def many_processes():
     equal(codes, [0] * 16, "wrong windows (99: a call failed) of each process")
 
 
-def many_threads():
+def many_threads_read():
     """Sixteen threads on one descriptor of one file, and on files of their own."""
     table, wrong = files(), []
     path = large(2)[1]
@@ -270,7 +270,7 @@ def many_threads():
     equal(wrong, [], "windows that were wrong")
 
 
-def in_other_modes():
+def other_modes_agree():
     """The same through --io=pread, with --no-open and one thread, and passed through by the kernel."""
     files()
     source = _state["mount"].argv[-2]
@@ -289,7 +289,7 @@ def in_other_modes():
                 os.close(fd)
 
 
-def readahead():
+def small_steps_read_every_byte():
     """A sequential reader with small steps sees every byte once; so does posix_fadvise's."""
     libc = ctypes.CDLL(None)
     for path in large(3):
@@ -304,7 +304,7 @@ def readahead():
         os.close(fd)
 
 
-def readahead_of_the_mount():
+def the_option_sets_readahead():
     """A MiB, or what --readahead says, is what the kernel uses once the mount answers, where we may say so."""
     files()
     for options, kib in ((), 1024), (("--readahead=4096",), 4096), (("--readahead=0",), 128):
@@ -319,14 +319,14 @@ def readahead_of_the_mount():
                 equal(int(f.read()), kib, where)
 
 
-def ends_well():
+def errors_stay_empty():
     """After all that, unmounting finds nothing wrong."""
     files()
     equal(_state["mount"].control("errors.json"), [], "errors.json")
     _state["mount"].unmount()
 
 
-def parts_kept():
+def parts_of_models_are_kept():
     """A model keeps its parts: what is read again opens nothing, also where a read goes through many of them."""
     source = lib.fresh("source")
     tensors = {f"t{i:04}": lib.rng("t", i).randbytes(40 + i % 7) for i in range(1500)} | {
@@ -345,5 +345,6 @@ def parts_kept():
         check(after["reply_mapped"] > before["reply_mapped"], "long parts are copied")
 
 
-lib.main(pread_windows, past_the_end, direct, vectors, mapped, by_sendfile, by_copy_file_range, many_processes,
-         many_threads, in_other_modes, readahead, readahead_of_the_mount, parts_kept, ends_well)
+lib.main(any_window_is_read, reads_end_at_the_end, direct_reads_agree, vectors_are_one_read, mapped_bytes_agree, sendfile_agrees,
+         copy_file_range_agrees, many_processes_read, many_threads_read, other_modes_agree, small_steps_read_every_byte,
+         the_option_sets_readahead, parts_of_models_are_kept, errors_stay_empty)
