@@ -77,7 +77,7 @@ def is_saved_as(top, want, source, what, config=True):
     check(b" config.json" not in got.stdout, f"{what}: an adapter needs no config.json: {got.stdout.decode()}")
 
 
-def methods():
+def adapters_get_pefts_names():
     for i, (name, (keys, config), base) in enumerate([(n, m, BASE) for n, m in METHODS.items()] + [(n, m, PROMPT) for n, m in PROMPTS.items()]):
         for front in sample(("", "model.", "state_dict.model.", "fp32.", "fp32.model."), i):
             source = [front + k for k in (*keys, *base)]
@@ -89,7 +89,7 @@ def methods():
     is_saved_as(directory("IA3 of two", [*two, *BASE], {}), two, [*two, *BASE], "of two adapters the one called default")
 
 
-def saved_by_peft():
+def files_of_peft_stay():
     """Its own files stay as they are."""
     for name, (keys, config) in (METHODS | PROMPTS).items():
         saved = {to: to for to in keys.values() if to}
@@ -99,7 +99,7 @@ def saved_by_peft():
         is_saved_as(top, saved, saved, f"{name}, as PEFT saved it")
 
 
-def refused():
+def unknown_methods_are_refused():
     for name, keys in REFUSED.items():
         got = fails(NO, "PEFT", "export", "--as", "safetensors", "--hf", directory(f"{name} refused", keys, {}), SCRATCH / "none")
         check(b"save_pretrained" in got.stderr, f"{name}: what to do is not said: {got.stderr.decode()}")
@@ -117,7 +117,7 @@ ALONE = {
 }
 
 
-def alone():
+def low_rank_weights_need_no_config():
     """Low-rank weights that need no configuration: no format says who wrote them, all keys come out, and nothing is asked for."""
     for name, keys in ALONE.items():
         top, out = SCRATCH / f"alone-{name}", SCRATCH / f"alone-{name}-out"
@@ -144,8 +144,8 @@ def alone():
     check(b"hf/ has no config.json" in run("ls", "--hf", top).stdout, "low-rank weights among others are of a model")
 
 
-methods()
-alone()
-saved_by_peft()
-refused()
+adapters_get_pefts_names()
+low_rank_weights_need_no_config()
+files_of_peft_stay()
+unknown_methods_are_refused()
 finish()

@@ -91,7 +91,7 @@ def opens(source):
     equal((got.returncode, got.stdout), (OK, more.GOOD), f"{source.name}: cat good: {got.stderr[:300]}")
 
 
-def one(name):
+def hostile_files_are_survived(name):
     expect, make = more.CASES[name]
     source = SCRATCH / name
     make(source)
@@ -105,7 +105,7 @@ def one(name):
             equal(got.stdout, b"", f"{name}: cat {key} wrote something")
 
 
-def planted():
+def foreign_indexes_are_not_believed():
     """An index that another user put into a cache where all may write is not believed."""
     if os.geteuid() != 0:
         return
@@ -121,8 +121,8 @@ def planted():
 
 
 for case in CASES:
-    one(case)
-planted()
+    hostile_files_are_survived(case)
+foreign_indexes_are_not_believed()
 check(not list(SCRATCH.rglob("PWNED")) and not os.path.exists("PWNED"), "something was executed")
 took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 check(took < KIB, f"a case took {took} KiB")

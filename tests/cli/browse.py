@@ -165,7 +165,7 @@ def a_tree_is_walked_and_searched(top):
     t.ends("q")
 
 
-def values_histogram_and_plan_are_those_of_the_tensor(top):
+def values_and_plan_are_the_tensors(top):
     t = Terminal(top)
     t.shows(r"model\.")
     t.shows(r"search: norm", "/norm")
@@ -240,7 +240,7 @@ def warnings_do_not_stand_on_the_screen(top):
     check(b"first warning\r\nsecond warning" in t.raw, "both are printed after the end")
 
 
-def sizes_change(top):
+def the_screen_follows_its_size(top):
     t = Terminal(top, rows=10, cols=60)
     t.shows(r"^\+ model\.")
     t.resize(24, 100)
@@ -253,7 +253,7 @@ def sizes_change(top):
     t.ends("q")
 
 
-def whatever_ends_it_leaves_the_terminal_sane(top):
+def every_end_restores_the_terminal(top):
     for keys in "q", INTERRUPT:
         t = Terminal(top)
         t.shows(r"q: quit")
@@ -278,7 +278,7 @@ def whatever_ends_it_leaves_the_terminal_sane(top):
             check(False, "it does not end with its terminal")
 
 
-def what_is_no_terminal_is_refused(top):
+def other_outputs_are_refused(top):
     fails(USAGE, "used on a terminal", "browse", top)
     t = Terminal(top, term="no-such-terminal")
     t.ends(code=ENV)
@@ -298,11 +298,11 @@ else:
     first.shows("q: quit")
     first.ends("q")
     a_tree_is_walked_and_searched(source)
-    values_histogram_and_plan_are_those_of_the_tensor(source)
+    values_and_plan_are_the_tensors(source)
     statistics_are_kept_as_stats_keeps_them(source)
     wide_characters_take_two_columns()
     warnings_do_not_stand_on_the_screen(source)
-    sizes_change(source)
-    whatever_ends_it_leaves_the_terminal_sane(source)
-    what_is_no_terminal_is_refused(source)
+    the_screen_follows_its_size(source)
+    every_end_restores_the_terminal(source)
+    other_outputs_are_refused(source)
 finish()

@@ -31,7 +31,7 @@ def many(n):
     return [f"model.layers.{i}.{p}.weight" for i in range(n // 10) for p in parts]
 
 
-def look(browser, name, scheme, rows, what="tensors", title="dcpfs report"):
+def pages_work_in_a_browser(browser, name, scheme, rows, what="tensors", title="dcpfs report"):
     said = []
     page = browser.new_page(viewport={"width": 1300, "height": 1500}, color_scheme=scheme)
     page.on("console", lambda m: said.append(m.text))
@@ -75,10 +75,10 @@ with sync_playwright() as play:
     for title, (top, against) in pages.items():
         equal(run("report", "--stats", "--against", against, top, "-o", OUT / f"{title}.html").returncode, OK, f"{title}: report")
         for colors in "light", "dark":
-            look(chromium, title, colors, {"golden": 77, "hostile": len(HOSTILE), "1000": 1000, "100000": 100000}[title])
+            pages_work_in_a_browser(chromium, title, colors, {"golden": 77, "hostile": len(HOSTILE), "1000": 1000, "100000": 100000}[title])
     for title, (top, layout, ranks) in plans.items():
         equal(run("plan", top, "1", "--layout", layout, "--html", OUT / f"{title}.html").returncode, OK, f"{title}: plan")
         for colors in "light", "dark":
-            look(chromium, title, colors, ranks, "ranks", "dcpfs plan")
+            pages_work_in_a_browser(chromium, title, colors, ranks, "ranks", "dcpfs plan")
     chromium.close()
 finish()

@@ -56,7 +56,7 @@ def nothing_left(what, *keys):
         check(not (TOP / key).exists() or not files_of(TOP / key), f"{what}: {key} is left: {list(files_of(TOP / key))}")
 
 
-def same_as_a_directory():
+def buckets_get_what_directories_get():
     """Of formats with checksums before and after the data, with an index, with pickles; small, and of many parts."""
     for source, formats in ((SOURCE, ("torch-save", "torch-dcp", "npz", "paddle-dist")), (BIG, ("torch-save", "safetensors"))):
         for name in formats:
@@ -109,7 +109,7 @@ def nothing_is_overwritten():
     equal(SERVER.uploads, {}, "no uploads are left")
 
 
-def passing_faults():
+def passing_faults_are_survived():
     """Every third request fails, each in another way; and answers that are lost after the work was done."""
     for fault in (503, 500, 429, "reset", "retry-after"):
         count = [0]
@@ -139,7 +139,7 @@ def passing_faults():
     check(got.returncode == OK and len(seen) == 2, f"answers that are lost: {seen} {got.stderr}")
 
 
-def lasting_faults():
+def lasting_faults_leave_nothing():
     """It is an error, it says which, and nothing is left."""
     for fault, says, where in ((403, "HTTP 403", "partNumber"), (507, "HTTP 507", "partNumber"), (400, "HTTP 400", "uploads="),
                                (403, "HTTP 403", ".metadata"), (503, "HTTP 503", "partNumber")):
@@ -160,7 +160,7 @@ def lasting_faults():
     check(files_of(TOP / "from-bucket") == files_of(SCRATCH / "ckpt-torch-dcp"), f"from a bucket to it: {got.stderr}")
 
 
-def stopped():
+def stopped_saves_abort_uploads():
     """A signal aborts uploads; a kill leaves them, and the next save says so."""
     for verb, sig, left in (("save", signal.SIGINT, 0), ("export", signal.SIGINT, 0), ("export", signal.SIGKILL, 1)):
         faults(lambda r: time.sleep(0.5) if "partNumber" in r.path else None)
@@ -185,7 +185,7 @@ def stopped():
     nothing_left("after --force")
 
 
-def not_into_its_source():
+def sources_are_not_written_into():
     """Nor into what is mounted from there."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return
@@ -200,7 +200,7 @@ def not_into_its_source():
         run("umount", at)
 
 
-def written_over_meanwhile():
+def files_of_others_are_not_replaced():
     """--force replaces what was there, and nothing that another program writes while it runs."""
     theirs = TOP / "taken" / "model.safetensors"
     run("export", BIG, s3("taken"), "--as", "torch-save")
@@ -244,7 +244,7 @@ def job(ranks, *args):
     return [p.returncode for p in all], b"".join(err for _, err in said).decode()
 
 
-def by_several_ranks():
+def ranks_write_together():
     """A file is written by one rank; each writes some."""
     for words in (("--as", "safetensors", "--max-shard-size", "6MB"), ("--as", "torch-dcp", "--layout", "fsdp4")):
         here, there = SCRATCH / ("ranks" + words[-1]), "ranks" + words[-1]
@@ -261,7 +261,9 @@ if b"no libcurl" in run("ls", s3("x/y")).stderr:
     sys.exit(77)
 make_big()
 chosen = sys.argv[2:]
-for test in (same_as_a_directory, nothing_is_overwritten, passing_faults, lasting_faults, stopped, not_into_its_source, written_over_meanwhile, memory_is_bounded, by_several_ranks):
+for test in (buckets_get_what_directories_get, nothing_is_overwritten, passing_faults_are_survived, lasting_faults_leave_nothing,
+             stopped_saves_abort_uploads, sources_are_not_written_into, files_of_others_are_not_replaced, memory_is_bounded,
+             ranks_write_together):
     if not chosen or test.__name__ in chosen:
         began = time.monotonic()
         test()

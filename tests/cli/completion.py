@@ -38,7 +38,7 @@ def ask(*words):
     return [line.split("\t")[0] for line in got.stdout.splitlines()]
 
 
-def program():
+def the_program_completes_words():
     verbs = [v["name"] for v in data("help", "--json")["verbs"]]
     equal(ask("")[:len(verbs)], verbs, "verbs come first")
     check({"odd/", "run 1/", "w.safetensors", "m.pt", "a.tar.gz"} <= set(ask("")), "and sources to be mounted")
@@ -116,7 +116,7 @@ LINES = (("dcpfs um", "dcpfs umount "), ("dcpfs cat --a", "dcpfs cat --as "), ("
          (r"dcpload run\ 1 step-1", r"dcpload run\ 1 step-10 "), ("dcpsave --forc", "dcpsave --force "))
 
 
-def bash():
+def bash_completes_words():
     setup = ("PS1=; set +o history; source <(dcpfs help --completion bash); bind 'set enable-bracketed-paste off'; "
              "bind -x '\"\\C-x\": echo; echo \"<<$READLINE_LINE>>\"'")
     for line, want in LINES + ((r"dcpfs cat odd 'model.n", "dcpfs cat odd 'model.norm' "),
@@ -124,14 +124,14 @@ def bash():
         talk(["bash", "--norc", "--noprofile", "-i"], setup, line, want)
 
 
-def zsh():
+def zsh_completes_words():
     setup = ("PS1= PROMPT_EOL_MARK=; autoload -Uz compinit; compinit -u -D; source <(dcpfs help --completion zsh); "
              "show() { print; print -r -- \"<<$BUFFER>>\" }; zle -N show; bindkey '^X' show; unsetopt zle_bracketed_paste")
     for line, want in LINES + ((r"dcpfs cat odd model.\$", r"dcpfs cat odd model.\$\(touch\ PWNED\) "),):
         talk(["zsh", "-f", "-i"], setup, line, want)
 
 
-def fish():
+def fish_completes_words():
     script = SCRATCH / "dcpfs.fish"
     script.write_bytes(run("help", "--completion", "fish").stdout)
     for line, want in LINES:
@@ -142,8 +142,8 @@ def fish():
 
 
 PLACE = make()
-program()
-for shell, test in (("bash", bash), ("zsh", zsh), ("fish", fish)):
+the_program_completes_words()
+for shell, test in (("bash", bash_completes_words), ("zsh", zsh_completes_words), ("fish", fish_completes_words)):
     script = run("help", "--completion", shell)
     equal(script.returncode, OK, f"help --completion {shell}")
     if shutil.which(shell):

@@ -38,7 +38,7 @@ def profiles(credentials="", config=""):
     (SCRATCH / ".aws/config").write_text(config)
 
 
-def of_google():
+def google_credentials_are_taken():
     """HMAC keys; a token; the machine's token; and a file that is not read is refused by its name."""
     check(shown(gs(SOURCE)).startswith("environment"), "HMAC keys")
     fails(ENV, "SignatureDoesNotMatch", "ls", gs(SOURCE), GS_SECRET_ACCESS_KEY="wrong")
@@ -50,7 +50,7 @@ def of_google():
     fails(ENV, "GOOGLE_APPLICATION_CREDENTIALS=/key.json is not read", "ls", gs(SOURCE), **NONE, GOOGLE_APPLICATION_CREDENTIALS="/key.json")
 
 
-def of_a_web_identity():
+def web_identities_are_taken():
     (SCRATCH / "token").write_text("web-identity-token\n")
     env = dict(STS, AWS_WEB_IDENTITY_TOKEN_FILE=str(SCRATCH / "token"), AWS_ROLE_ARN="arn:aws:iam::1:role/a b", AWS_ROLE_SESSION_NAME="me")
     check(shown(s3(SOURCE), **env).startswith("web identity"), "kind")
@@ -64,7 +64,7 @@ def of_a_web_identity():
     check(shown(s3(SOURCE), **STS, AWS_PROFILE="cluster").startswith("web identity"), "by a profile")
 
 
-def of_profiles():
+def profiles_are_taken():
     keys = f"aws_access_key_id={KEYS[0]}\naws_secret_access_key = {KEYS[1]}\n"
     profiles(f"[default]\naws_access_key_id = x\n[other]\n{keys}",
              "[profile by-other]\nrole_arn = arn:by-other\nsource_profile = other\nexternal_id = a&b\nrole_session_name = session\n"
@@ -95,7 +95,7 @@ def of_profiles():
     profiles()
 
 
-def of_a_container():
+def container_credentials_are_taken():
     check(shown(s3(SOURCE), **CONTAINER, AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token").startswith("container"), "by a token")
     (SCRATCH / "container").write_text("container-token\n")
     check(shown(s3(SOURCE), **CONTAINER, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(SCRATCH / "container")).startswith("container"), "by a file")
@@ -103,7 +103,7 @@ def of_a_container():
     fails(ENV, "by http:// all but this machine's", "ls", s3(SOURCE), **{**CONTAINER, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/x"})
 
 
-def of_the_machine():
+def machine_credentials_are_taken():
     SERVER.taken()
     check(shown(s3(SOURCE), **MACHINE).startswith("machine"), "IMDSv2")
     paths = [r[:2] for r in SERVER.taken() if r[1].startswith("/latest")]
@@ -113,7 +113,7 @@ def of_the_machine():
     equal(asked("/latest"), [], "a machine that is not asked")
 
 
-def renewed_in_time():
+def credentials_are_renewed_in_time():
     """Five minutes before the end there are new ones; those that still are good do while new ones cannot be had; a server
     that calls them expired is believed."""
     env = dict(CONTAINER, AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token")
@@ -146,7 +146,8 @@ def renewed_in_time():
 
 
 skip_without_libcurl()
-for test in (of_google, of_a_web_identity, of_profiles, of_a_container, of_the_machine, renewed_in_time):
+for test in (google_credentials_are_taken, web_identities_are_taken, profiles_are_taken, container_credentials_are_taken,
+             machine_credentials_are_taken, credentials_are_renewed_in_time):
     began = time.monotonic()
     test()
     print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)

@@ -31,7 +31,7 @@ def write(path, tensors, offsets=None):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-def known_and_alike():
+def digests_depend_on_content_alone():
     whole, cut = SCRATCH / "whole", SCRATCH / "cut"
     raw = bytes(range(24))
     write(whole / "model.safetensors", {"w": ("U8", [6, 4], raw), "same": ("U8", [6, 4], raw),
@@ -69,7 +69,7 @@ def zero3(path, raw, shape):
                     "dp_world_size": 2, "mp_world_size": 1})
 
 
-def across_formats():
+def digests_agree_across_formats():
     """One float32 tensor, saved as five families save it."""
     raw, shape = struct.pack("<24f", *(i / 3 for i in range(24))), [6, 4]
     top = SCRATCH / "formats"
@@ -87,7 +87,7 @@ def across_formats():
     equal(len(set(got.values())), 1, f"one tensor, one digest: {got}")
 
 
-def what_goes_wrong():
+def broken_tensors_have_no_digest():
     src = SCRATCH / "bad"
     write(src / "model.safetensors", {"a": ("U8", [4], b"abcd")})
     for broken in "a", "b", "c":  # first, in between, last
@@ -111,7 +111,7 @@ def object_of(name):
     return doc["versions"][-1]["objects"][0]["key"]
 
 
-known_and_alike()
-across_formats()
-what_goes_wrong()
+digests_depend_on_content_alone()
+digests_agree_across_formats()
+broken_tensors_have_no_digest()
 finish()

@@ -78,7 +78,7 @@ def one(source, version, form, want, objects):
     check(more and (more["extras"] != report["extras"] or same_files(out, again)), f"{said}: exported once more it has other bytes")
 
 
-def folder(name):
+def exports_give_back_a_folder(name):
     source = GOLDEN / name / "ckpt"
     complete = [v for v in data("ls", "--versions", "--json", source) if v["complete"] and not v.get("why")]
     for i, v in enumerate(complete):
@@ -90,7 +90,7 @@ def folder(name):
                     shutil.rmtree(p) if p.is_dir() else p.unlink()
 
 
-def ranks(source, layout, n):
+def ranks_export_their_files(source, layout, n):
     """With a layout a file a rank, of what load gives that rank."""
     files, states, dumps = (SCRATCH / x for x in ("files", "states", "dumps"))
     data("export", "--as", "safetensors", "--layout", layout, "--json", source, files)
@@ -108,7 +108,7 @@ def ranks(source, layout, n):
     check("x.pt is the name of a file, and 3 ranks have a directory" in str(said), f"a file for {n} ranks: {said}")
 
 
-def universal(source, *more):
+def universal_has_every_state(source, *more):
     """DeepSpeed's universal checkpoint has every state of every parameter."""
     out = SCRATCH / "universal"
     report = data("export", "--as", "deepspeed-universal", "--json", *more, source, out)
@@ -121,10 +121,10 @@ def universal(source, *more):
 
 
 for name in sys.argv[2:] or sorted(p.parent.name for p in GOLDEN.glob("*/ckpt")):
-    folder(name)
+    exports_give_back_a_folder(name)
     if name == "deepspeed-z3":
-        universal(GOLDEN / name / "ckpt")
+        universal_has_every_state(GOLDEN / name / "ckpt")
     if name == "dcp-fsdp2":
-        ranks(GOLDEN / name / "ckpt", "fsdp3", 3)
+        ranks_export_their_files(GOLDEN / name / "ckpt", "fsdp3", 3)
 check(not list(SCRATCH.glob(".*")), "something hidden was left behind")
 finish()

@@ -50,7 +50,7 @@ def left(report):
     return {x["key"]: x["why"] for x in report["left_out"]}
 
 
-def dtypes():
+def dtypes_are_converted():
     values = array.array("f", (float(i % 251) for i in range(N)))
     write(SOURCE / "model.safetensors", {
         "a.w": ("F32", [N], values.tobytes()), "a.n": ("I32", [3], bytes(12)), "b.w": ("F32", [2, 2], bytes(range(16))),
@@ -76,7 +76,7 @@ def is_changed(form, source, out, says, was, *options):
     files[0].write_bytes(body)
 
 
-def verified():
+def objects_and_files_are_verified():
     """--verify compares objects and files that go along, also where what was one object is several that are read back."""
     with zipfile.ZipFile(SCRATCH / "objects.pt", "w") as z:
         z.writestr("a/data.pkl", pickle.dumps({"step": 20041, "pair": (20042, [20043]), "text": "before", "flat": [20044, [20045]]}, 2))
@@ -95,7 +95,7 @@ def verified():
     (SOURCE / "config.json").unlink()
 
 
-def damaged():
+def damage_is_no_success():
     """What cannot be read, or is not there, is not a success."""
     source, out = SCRATCH / "torn", SCRATCH / "torn.pt"
     shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", source)
@@ -121,7 +121,7 @@ def damaged():
     fails(BAD, "no rule matches", "export", "--as", "torch-dcp", "--layout", SCRATCH / "some.dcpl", SOURCE, SCRATCH / "some")
 
 
-def layouts():
+def layouts_cut_exports():
     half = SCRATCH / "half.dcpl"
     half.write_text("mesh a=2\na.* shard(0)\n* only(a=0) shard(0)\n")
     got = export("torch-dcp", "--layout", half, "--keys", "a", "--keys", "b")
@@ -147,7 +147,7 @@ def layouts():
     check(all((got["out"] / f"__{r}_0.distcp").stat().st_size for r in range(2)), "what both have one rank writes alone")
 
 
-def refused():
+def unfit_options_are_refused():
     """Options that the format has no use for, and names that promise something else."""
     for form, says, *options in (("npz", "--layout is not for npz; it is for safetensors, torch-dcp, ", "--layout", "fsdp2"),
                                  ("safetensors", "--protocol is not for safetensors; it is for torch-dcp, paddle", "--protocol", "2"),
@@ -168,7 +168,7 @@ def refused():
     export("safetensors", "--dtype", "bf16", "--keys", "a.w")
 
 
-def forbidden():
+def forbidden_paths_are_named():
     """What may not be read or written is a matter of the environment, and named as it was given."""
     source, place = SCRATCH / "theirs", SCRATCH / "locked"
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", f"DCPFS_CACHE={SCRATCH}/none", "LC_ALL=C.UTF-8", DCPFS]
@@ -191,7 +191,7 @@ def forbidden():
         check(says in got.stderr.decode() and "journal" not in got.stderr.decode(), f"{to}: {got.stderr}")
 
 
-def shared():
+def shared_bytes_are_written_once():
     """Tensors with the same bytes, of which one is not exported; a tensor and an object with the same key."""
     packed = (b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85U\1b\x87R(K\1K\4\x85cnumpy\ndtype\nU\2u1K\0K\1\x87R"
               b"(K\3U\1|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89U\4abcdtb")
@@ -209,11 +209,11 @@ def shared():
     equal(left(got), {"model.lm_head.weight": "it is tied to another"}, "tied")
 
 
-dtypes()
-verified()
-damaged()
-layouts()
-refused()
-forbidden()
-shared()
+dtypes_are_converted()
+objects_and_files_are_verified()
+damage_is_no_success()
+layouts_cut_exports()
+unfit_options_are_refused()
+forbidden_paths_are_named()
+shared_bytes_are_written_once()
 finish()

@@ -77,7 +77,7 @@ def clear(place):
     place.mkdir()
 
 
-def kills(source, place):
+def killed_exports_are_resumed(source, place):
     for form in FORMATS:
         name = "out.pt" if form == "torch-save" else "out"
         out = place / name
@@ -116,7 +116,7 @@ def planned(journal):
         return False
 
 
-def damaged_rest(source, place):
+def changed_leftovers_are_written_again(source, place):
     """Bytes of a killed export that changed meanwhile are written again; an export of something else starts again."""
     for what in ("bytes", "other"):
         out = place / "out"
@@ -144,7 +144,7 @@ def damaged_rest(source, place):
         equal(hidden(place), [], f"{what}: what was left")
 
 
-def stopped(source, place):
+def signals_stop_exports(source, place):
     """Ctrl-C and SIGTERM: the exit code that shells expect, and a line that says what is left."""
     left, out = place / ".out.dcpfs-part", place / "out"
     for sig in signal.SIGINT, signal.SIGTERM:
@@ -174,7 +174,7 @@ def stopped(source, place):
     equal((p.returncode, said), (-signal.SIGINT, "dcpfs: export: stopped: nothing is left\n"), "early")
 
 
-def no_room(source, place):
+def size_limits_leave_nothing(source, place):
     """Files may have so many bytes only: a full disk for those who cannot mount one."""
     def limit(n):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -191,7 +191,7 @@ def no_room(source, place):
             equal(list(place.iterdir()), [], f"{form}, files of {n} bytes: what is left")
 
 
-def full_disk(source, place):
+def full_disks_leave_nothing(source, place):
     clear(place)
     for n in (1, 5, 12):
         if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={n}m", "tmpfs", place], capture_output=True).returncode:
@@ -210,7 +210,7 @@ def full_disk(source, place):
             subprocess.run(["umount", place], check=True)
 
 
-def existing(source, place):
+def existing_files_are_protected(source, place):
     clear(place)
     out, file = place / "out", place / "w.safetensors"
     export = ("export", "--as", "safetensors", source)
@@ -336,7 +336,7 @@ def existing(source, place):
     equal((place / ".theirs.dcpfs-part" / "file").read_text(), "mine", "a directory of another program")
 
 
-def complete(source, place):
+def complete_exports_are_not_resumed(source, place):
     """What is complete is not resumed, and no error; what is something else is one."""
     clear(place)
     out = place / "out"
@@ -361,7 +361,7 @@ def complete(source, place):
     equal(tree(out), want, "--force --resume")
 
 
-def dry(source, place):
+def dry_runs_write_nothing(source, place):
     """What would be written is said, nothing is made, and the exit code is that of the export."""
     for form, name in (("safetensors", "out"), ("torch-dcp", "new/above/out"), ("torch-save", "out.pt"), ("npy", "npy")):
         clear(place)
@@ -387,7 +387,7 @@ def dry(source, place):
     equal(hidden(place), [".npy.dcpfs-journal", ".npy.dcpfs-part"], "what a killed export left stays")
 
 
-def progress(source, place):
+def progress_is_json(source, place):
     """Lines of JSON on stderr, which end with all of it; without the option nothing."""
     clear(place)
     got = run("export", "--as", "safetensors", "--jobs", "1", "--json-progress", source, place / "out")
@@ -398,7 +398,7 @@ def progress(source, place):
     equal(run("export", "--as", "safetensors", source, place / "silent").stderr, b"", "progress that nobody asked for")
 
 
-def two_at_once(source, place):
+def two_exports_exclude_each_other(source, place):
     clear(place)
     first = start("--as", "safetensors", source, place / "out")
     while first.poll() is None and not (place / ".out.dcpfs-part").exists():  # made when the journal is locked
@@ -412,7 +412,7 @@ def two_at_once(source, place):
     equal(hidden(place), [], "what two left")
 
 
-def changed(source, place):
+def changed_sources_are_refused(source, place):
     """A file of the source that is cut while it is read: an error, and nothing is left."""
     clear(place)
     copy = place / "copy"
@@ -428,7 +428,7 @@ def changed(source, place):
     equal([n for n in hidden(SCRATCH) if "cut" in n], [], "cut meanwhile: what is left")
 
 
-def verified(source, place):
+def changed_output_is_noticed(source, place):
     """What was written is changed before it is read back."""
     for _ in range(20):
         clear(place)
@@ -476,7 +476,7 @@ def noted(place):
     return 0
 
 
-def killed_ranks(source, place):
+def killed_ranks_are_resumed(source, place):
     """Three processes, all killed at any time: as many as there are then go on, each with what is its own to write."""
     resumed = 0
     for i in range(max(3, KILLS // 2)):
@@ -509,7 +509,7 @@ def killed_ranks(source, place):
     print(f"three processes: {resumed} times others went on")
 
 
-def ways(source, place):
+def every_way_to_write_agrees(source, place):
     """What the kernel copies from file to file, or what goes past the page cache, is the same."""
     for form in FORMATS:
         out = place / ("out.pt" if form == "torch-save" else "out")
@@ -526,7 +526,7 @@ def head_of(path):
     return 8 + int.from_bytes((path / "model.safetensors").read_bytes()[:8], "little")
 
 
-def ranks(source, place):
+def ranks_write_the_same_bytes(source, place):
     """Up to eight processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
     few = GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20"
     for n, form, what in [(n, (*FORMATS, "paddle-dist", "paddle")[n % 5], few) for n in range(1, 9)] + [(3, form, source) for form in FORMATS]:
@@ -570,7 +570,7 @@ def ranks(source, place):
         equal(hidden(place), [], f"after rank {victim} was killed: what is left")
 
 
-def memory(source, place):
+def memory_does_not_grow(source, place):
     """Private memory does not grow with the checkpoint."""
     clear(place)
     most = {}
@@ -599,20 +599,20 @@ big, place = SCRATCH / "source", SCRATCH / "place"
 place.mkdir()
 make_source(big, [5 * MB + 3, 1, 0, 9 * MB, 70000, 8 * MB + 1] + [1000] * 50)
 run("index", big)
-kills(big, place)
-damaged_rest(big, place)
-stopped(big, place)
-no_room(big, place)
-full_disk(big, place)
-existing(big, place)
-dry(big, place)
-progress(big, place)
-complete(big, place)
-two_at_once(big, place)
-changed(big, place)
-verified(big, place)
-ranks(big, place)
-killed_ranks(big, place)
-ways(big, place)
-memory(big, place)
+killed_exports_are_resumed(big, place)
+changed_leftovers_are_written_again(big, place)
+signals_stop_exports(big, place)
+size_limits_leave_nothing(big, place)
+full_disks_leave_nothing(big, place)
+existing_files_are_protected(big, place)
+dry_runs_write_nothing(big, place)
+progress_is_json(big, place)
+complete_exports_are_not_resumed(big, place)
+two_exports_exclude_each_other(big, place)
+changed_sources_are_refused(big, place)
+changed_output_is_noticed(big, place)
+ranks_write_the_same_bytes(big, place)
+killed_ranks_are_resumed(big, place)
+every_way_to_write_agrees(big, place)
+memory_does_not_grow(big, place)
 finish()

@@ -39,7 +39,7 @@ def may_miss(t, form):
     return t["dtype"] in MISSING.get(form, ()) or nameless or form == "npy" and len(t["key"]) > 242
 
 
-def there_and_back():
+def every_family_comes_back():
     for n, (name, version) in enumerate(SOURCES):
         source = [GOLDEN / name / "ckpt"] + ["--version", version or "latest"]
         want = data("show", "--digest", "--json", *source) if n % 4 == 0 else None
@@ -56,5 +56,5 @@ def there_and_back():
                 equal(data("show", "--digest", "--json", out), {key: d for key, d in want.items() if key not in left}, what)
 
 
-there_and_back()
+every_family_comes_back()
 finish()

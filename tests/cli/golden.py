@@ -23,7 +23,7 @@ def split(path):
     return tuple(x for c in path for x in (c.split(".") if all(c.split(".")) else [c]))
 
 
-def versions(source, manifest):
+def versions_are_listed(source, manifest):
     listed = data("ls", "--versions", "--json", source)
     equal(sorted(v["name"] for v in listed), sorted(v["name"] for v in manifest["versions"]), "versions")
     for v in manifest["versions"]:
@@ -39,7 +39,7 @@ def versions(source, manifest):
             fails(BAD, "is incomplete", "ls", source, v["name"])
 
 
-def keys(source, v, manifest):
+def keys_are_listed(source, v, manifest):
     got = data("ls", "--json", source, v["name"])
     if got is None:
         return
@@ -66,7 +66,7 @@ def keys(source, v, manifest):
     equal(len(top), 1 + len({n["path"][0] for n in tree["nodes"] if n["path"]}), f"{v['name']}: tree --depth 1")
 
 
-def values(source, v):
+def values_agree_with_the_manifest(source, v):
     for t in sample(v["tensors"]):
         raw = run("cat", "--version", v["name"], source, t["key"])
         digest = hashlib.sha256(raw.stdout).hexdigest()
@@ -82,7 +82,7 @@ def values(source, v):
             equal(value, o["json"], f"{v['name']}: {o['key']}")
 
 
-def forms(source, v):
+def every_form_is_shown(source, v):
     """One tensor of each dtype in all its forms and under all its names, told in full by show."""
     seen = set()
     for t in v["tensors"]:
@@ -130,12 +130,12 @@ def fold(manifest):
 folder = GOLDEN / sys.argv[2]
 manifest = fold(json.loads((folder / "manifest.json").read_text()))
 source = folder / "ckpt"
-versions(source, manifest)
+versions_are_listed(source, manifest)
 for version in manifest["versions"]:
     if version["complete"]:
-        keys(source, version, manifest)
-        values(source, version)
-        forms(source, version)
+        keys_are_listed(source, version, manifest)
+        values_agree_with_the_manifest(source, version)
+        every_form_is_shown(source, version)
 fails(NO, "no version", "ls", source, "no-such-version")
 fails(NO, "no key", "cat", source, "no.such.key.at.all")
 finish()

@@ -40,7 +40,7 @@ for case in json.loads((folder / "manifest.json").read_text())["cases"]:
         check(f"{broken} of its ".encode() in got.stdout, f"{name}: doctor: {got.stdout}")
 
 
-def misleading():
+def misleading_characters_are_spelled():
     """Characters that are not seen, or turn what is seen around, are spelled wherever names are shown; JSON has them as \\u."""
     hidden = ["\u009b31m", "\u202e", "\u2066", "\u200b", "\u200f", "\ufeff", "\u00ad", "\u061c", "\u2028", "\U000e0041", "\x1b]0;", "\x7f"]
     keys = [f"layers.0.a{c}b" for c in hidden]
@@ -72,7 +72,7 @@ def misleading():
         check(p.name.isascii(), f"cache: {p.name!r}")
 
 
-misleading()
+misleading_characters_are_spelled()
 check(told, "no case has keys whose metadata tells that they are broken")
 check(not list(folder.rglob("PWNED")), "something found in a checkpoint was executed")
 limit = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

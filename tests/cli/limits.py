@@ -36,7 +36,7 @@ def limited(*args):
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MB, MB)))
 
 
-def file_sizes():
+def size_limits_are_reported():
     """ulimit -f is an error with a line, not a signal."""
     source = SCRATCH / "source" / "model.safetensors"
     make_source(source, 3 * MB)
@@ -53,7 +53,7 @@ def file_sizes():
     equal(left, ["dump", "raw", "source", "source/model.safetensors"], "what is left")
 
 
-def decoding():
+def killed_decoding_leaves_a_lock():
     """Killed while it decodes: at most an empty lock, which the next one that decodes removes."""
     plain, packed = SCRATCH / "big.safetensors", SCRATCH / "packed" / "model.safetensors.gz"
     make_source(plain, 400 * MB)
@@ -77,7 +77,7 @@ def decoding():
     check(len(names) == 1 and names[0].endswith(".bin"), f"the cache then: {names}")
 
 
-def journals():
+def leftover_journals_do_not_block():
     """A journal that a power cut has emptied, or that is all a killed export has left, is in the way of none."""
     place, source = SCRATCH / "place", SCRATCH / "source"
     part, journal = place / ".out.dcpfs-part", place / ".out.dcpfs-journal"
@@ -101,7 +101,7 @@ def journals():
     equal(sorted(p.name for p in place.rglob("*")), [part.name, "mine"], "a directory of that name which is another's")
 
 
-def cache():
+def the_cache_is_kept_in_order():
     """dir, size, prune, clean."""
     place = SCRATCH / "other"
     ask = lambda word, *more: data("cache", word, "--json", *more, DCPFS_CACHE=place)
@@ -137,7 +137,7 @@ def cache():
     fails(NO, "there is none", "cache", "size", DCPFS_CACHE="")
 
 
-def homes():
+def homes_come_from_the_password_database():
     """A mount for a user by fstab has root's HOME, a service may have none: the cache and the layouts are where the password database says."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
         print("left out: needs root, and a place to mount in")
@@ -165,9 +165,9 @@ def homes():
         shutil.rmtree(top)
 
 
-file_sizes()
-homes()
-decoding()
-journals()
-cache()
+size_limits_are_reported()
+homes_come_from_the_password_database()
+killed_decoding_leaves_a_lock()
+leftover_journals_do_not_block()
+the_cache_is_kept_in_order()
 finish()

@@ -95,7 +95,7 @@ def parts_of(shape, raw, dim, ranks):
     return out
 
 
-def dumps(ranks, dim):
+def dumps_have_every_rank(ranks, dim):
     folder = SCRATCH / f"dump-{dim}-{ranks}"
     layout = f"dim{dim}x{ranks}"
     told = job_data(ranks, SOURCE, "--layout", layout, "--dump", folder)
@@ -117,7 +117,7 @@ def dumps(ranks, dim):
     return folder
 
 
-def dump_refusals(folder):
+def existing_dumps_are_kept(folder):
     before = (folder / "rank-00001-of-00002.safetensors").read_bytes()
     args = [SOURCE, "--layout", "dim0x2", "--dump"]
     job_fails(2, USAGE, "rank 0: ", *args, folder)
@@ -195,7 +195,7 @@ def full_disk():
         check("No space left on device" in got.stderr, got.stderr)
 
 
-def dump_one():
+def one_rank_is_dumped_alone():
     """One rank of a layout, one process; a converted dtype; a dtype that safetensors has no name for."""
     folder = SCRATCH / "one"
     data("load", SOURCE, "--layout", "dim0x4", "--rank", 2, "--dtype", "BF16", "--dump", folder, "--json")
@@ -211,7 +211,7 @@ MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchang
               "per_rank".split())
 
 
-def report():
+def reports_have_their_members():
     for exchange in ("never", "node"):
         got = job_data(3, SOURCE, "tp", "--exchange", exchange, "--staging", "1MiB", "--check")
         what = f"3 ranks, {exchange}"
@@ -250,7 +250,7 @@ def dumped(source, *args, **env):
     return got and set(read_file(folder / "rank-00000-of-00001.safetensors")[0]), got
 
 
-def select():
+def chosen_keys_are_loaded():
     composer = GOLDEN / "composer-sharded" / "ckpt"
     every, _ = dumped(composer)
     model = {k for k in every if k.startswith("state.model.")}
@@ -290,7 +290,7 @@ def select():
     equal(dumped(SOURCE, "--skip", one)[0], every - {one}, "--skip")
 
 
-def trace():
+def traces_have_every_rank():
     for ranks, exchange in ((1, "never"), (3, "node")):
         at = SCRATCH / "trace.json"
         told = job_data(ranks, SOURCE, "tp", "--exchange", exchange, "--trace", at)
@@ -313,7 +313,7 @@ def trace():
         equal((SCRATCH / name).read_text(), body, "what is not a trace")
 
 
-def metrics():
+def metrics_tell_the_load():
     """--metrics has how the load went, read by Prometheus' own parsers, also when it failed, and whole at once."""
     file = SCRATCH / "dcpload.prom"
     for ranks in (1, 2):
@@ -340,7 +340,7 @@ def metrics():
     equal(run("load", SOURCE, "--metrics", SCRATCH / "no" / "x.prom").returncode, ENV, "where nothing can be written")
 
 
-def doctor():
+def doctor_knows_the_loader():
     found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
     for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "CUDA IPC", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
@@ -363,7 +363,7 @@ class Wide(Tensor):
         return rebuild, (storage, offset, (1 << 18, *shape), (0, 1), *more)
 
 
-def claims():
+def false_claims_are_refused():
     """A few kilobytes that claim to be a hundred gigabytes, by keys that share their bytes: refused, before any memory is taken."""
     wide = SCRATCH / "wide.pt"
     torch_save(wide, {f"w{i}": Wide(bytes(4 << 14), [1 << 14]) for i in range(70)})
@@ -375,7 +375,7 @@ def claims():
     job_fails(2, ENV, f"the tensors of 2 ranks of this node take {held} bytes of memory, and ", wide, "--force")
 
 
-def usages():
+def misuse_is_refused():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
@@ -428,7 +428,7 @@ def usages():
         check(data("load", SOURCE, "--staging", size, "--json")["version"] == "tp", size)
 
 
-def regions():
+def wrong_regions_are_refused():
     """Files of regions that are wrong, and a key that is missing."""
     at, key = SCRATCH / "wrong.regions", min(t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"] if len(t["shape"]) == 2)
     for body, line in ((f"0 {key} [0]", 1), (f"0 {key}\n{key}", 2), (f"0 {key} [0:1 1:2]", 1), (f"0 {key} [0:1,]", 1), ("0 [0:1]", 1),
@@ -454,7 +454,7 @@ def regions():
         fails(BAD, "wrong.regions: a file of regions, which only dcpfs load takes", *words, "--layout", at)
 
 
-def launchers():
+def variables_of_srun_are_enough():
     """What srun sets is enough."""
     base = dict(os.environ) | {
         "LC_ALL": "C.UTF-8", "DCPFS_CACHE": str(SCRATCH / "cache"), "SLURM_JOB_ID": str(int.from_bytes(os.urandom(3), "little")),
@@ -467,7 +467,7 @@ def launchers():
         equal((got["ranks"], got["comm"], got["layout"]), (3, "tcp", "fsdp3"), "srun")
 
 
-def progress():
+def progress_is_drawn():
     """On a terminal rank 0 draws how far it is."""
     master, slave = pty.openpty()
     p = subprocess.Popen([DCPFS, "load", SOURCE, "tp", "--repeat", "1000000"], stdout=subprocess.DEVNULL, stderr=slave,
@@ -483,7 +483,7 @@ def progress():
     check(b" left" in text, f"drawn: {text[-300:]!r}")
 
 
-def partial():
+def partial_loads_leave_out_broken_keys():
     broken = SCRATCH / "broken"
     shutil.copytree(SOURCE / "tp", broken)
     (broken / "__1_0.distcp").unlink()
@@ -510,7 +510,7 @@ def partial():
     equal([b["key"] for b in got["broken"]], [b["key"] for b in whole["broken"]], "--partial: keys of all ranks")
 
 
-def passed_over():
+def passed_over_versions_are_reported():
     """An older version is not loaded in silence because the newest cannot be opened."""
     source = SCRATCH / "passed"
     shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt", source)
@@ -530,7 +530,7 @@ def passed_over():
               got.stderr.endswith(b"; taking step-10\n"), f"{verb}, the newest is a link out: {got.stderr}")
 
 
-def templates():
+def composers_templates_find_saves():
     """Composer's names of saves, and the texts that stand for links."""
     (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
     name = f"{SCRATCH}/{{run_name}}/ep1-ba4-rank{{rank}}.pt"
@@ -563,22 +563,22 @@ def templates():
 
 
 for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
-    made = dumps(count, dimension)
+    made = dumps_have_every_rank(count, dimension)
     if count == 2:
         kept = made
-dump_refusals(kept)
-dump_one()
-report()
-select()
-trace()
-metrics()
-doctor()
-claims()
-usages()
-regions()
-launchers()
-progress()
-partial()
-passed_over()
-templates()
+existing_dumps_are_kept(kept)
+one_rank_is_dumped_alone()
+reports_have_their_members()
+chosen_keys_are_loaded()
+traces_have_every_rank()
+metrics_tell_the_load()
+doctor_knows_the_loader()
+false_claims_are_refused()
+misuse_is_refused()
+wrong_regions_are_refused()
+variables_of_srun_are_enough()
+progress_is_drawn()
+partial_loads_leave_out_broken_keys()
+passed_over_versions_are_reported()
+composers_templates_find_saves()
 finish()

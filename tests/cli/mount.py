@@ -25,7 +25,7 @@ def digest(mnt):
     return hashlib.sha256((mnt / "latest" / "raw" / (TENSOR["key"] + ".bin")).read_bytes()).hexdigest()
 
 
-def there_and_back(*args, mnt, cwd=None):
+def a_mount_comes_and_goes(*args, mnt, cwd=None):
     got = run(*args, cwd=cwd)
     if not equal(got.returncode, OK, f"dcpfs {args}: {got.stderr.decode()}"):
         return
@@ -39,7 +39,7 @@ def there_and_back(*args, mnt, cwd=None):
     fails(USAGE, "is not a mount point", "umount", mnt)
 
 
-def foreground(mnt):
+def the_foreground_ends_with_umount(mnt):
     env = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"))
     daemon = subprocess.Popen([DCPFS, "mount", "-f", str(SOURCE), str(mnt)], env=env, stderr=subprocess.PIPE)
     until = time.monotonic() + 240
@@ -50,7 +50,7 @@ def foreground(mnt):
     equal(daemon.wait(timeout=240), OK, f"mount -f ends with the mount: {daemon.stderr.read().decode()}")
 
 
-def busy(mnt):
+def busy_mounts_stay(mnt):
     equal(run("mount", SOURCE, mnt).returncode, OK, "mount")
     with open(mnt / "latest" / "index.json", "rb"):
         fails(ENV, "is busy", "umount", mnt)
@@ -62,7 +62,7 @@ def busy(mnt):
         check(not mounted(mnt), "a lazy unmount takes it out of sight")
 
 
-def linked(mnt):
+def links_to_mount_points_work(mnt):
     """A link to the mount point is as good as the mount point."""
     link = SCRATCH / "link to it"
     link.symlink_to(mnt)
@@ -73,7 +73,7 @@ def linked(mnt):
     check(not mounted(mnt), "the link is followed at the end, too")
 
 
-def behind(mnt):
+def paths_in_mounts_mean_their_source(mnt):
     """The root and versions of a mount stand for what is mounted, which is not written into."""
     source = SCRATCH / "behind"
     shutil.copytree(SOURCE, source)
@@ -100,7 +100,7 @@ def behind(mnt):
     equal(run("umount", mnt).returncode, OK, "umount")
 
 
-def told(mnt):
+def incomplete_sources_are_reported(mnt):
     """What is not whole is mounted all the same, and said in one line."""
     for version, file, says in (("step-20", "__3_0.distcp", b"keys cannot be read (EIO)"),
                                 ("step-30", ".metadata", b"no complete version: step-30: .metadata is missing")):
@@ -114,7 +114,7 @@ def told(mnt):
         equal(run("umount", mnt).returncode, OK, "umount")
 
 
-def passed_through(mnt):
+def passthrough_gives_the_same(mnt):
     """--passthrough gives the same bytes, whether or not this machine can."""
     equal(run("mount", "--passthrough", "64", SOURCE, mnt).returncode, OK, "mount --passthrough")
     equal(json.loads((mnt / ".dcpfs" / "config.json").read_text())["passthrough_mib"], 64, "it is in force")
@@ -129,21 +129,21 @@ def main():
         sys.exit(77)
     mnt = SCRATCH / "a mount point"
     mnt.mkdir()
-    there_and_back("mount", SOURCE, mnt, mnt=mnt)
-    there_and_back(SOURCE, mnt, "-o", "ro,noauto,user,nofail,x-systemd.automount,noatime,comment=x,dev,suid,fsname=run1", mnt=mnt)
-    there_and_back("mount", "--io", "pread", "--threads", "2", "--no-open", "--readahead", "512", SOURCE, mnt, mnt=mnt)
-    there_and_back("mount", os.path.abspath(SOURCE), mnt.name, mnt=mnt, cwd=SCRATCH)
-    there_and_back("mount", "step-20", mnt, mnt=mnt, cwd=SOURCE)
-    foreground(mnt)
-    busy(mnt)
-    linked(mnt)
-    behind(mnt)
-    told(mnt)
-    passed_through(mnt)
+    a_mount_comes_and_goes("mount", SOURCE, mnt, mnt=mnt)
+    a_mount_comes_and_goes(SOURCE, mnt, "-o", "ro,noauto,user,nofail,x-systemd.automount,noatime,comment=x,dev,suid,fsname=run1", mnt=mnt)
+    a_mount_comes_and_goes("mount", "--io", "pread", "--threads", "2", "--no-open", "--readahead", "512", SOURCE, mnt, mnt=mnt)
+    a_mount_comes_and_goes("mount", os.path.abspath(SOURCE), mnt.name, mnt=mnt, cwd=SCRATCH)
+    a_mount_comes_and_goes("mount", "step-20", mnt, mnt=mnt, cwd=SOURCE)
+    the_foreground_ends_with_umount(mnt)
+    busy_mounts_stay(mnt)
+    links_to_mount_points_work(mnt)
+    paths_in_mounts_mean_their_source(mnt)
+    incomplete_sources_are_reported(mnt)
+    passthrough_gives_the_same(mnt)
     (mnt / "something").write_text("")
     fails(USAGE, "is not empty", "mount", SOURCE, mnt)
-    there_and_back("mount", "--nonempty", SOURCE, mnt, mnt=mnt)
-    there_and_back(SOURCE, mnt, "-o", "ro,nonempty", mnt=mnt)
+    a_mount_comes_and_goes("mount", "--nonempty", SOURCE, mnt, mnt=mnt)
+    a_mount_comes_and_goes(SOURCE, mnt, "-o", "ro,nonempty", mnt=mnt)
     check((mnt / "something").exists(), "what was hidden is there again")
     (mnt / "something").unlink()
     fails(BAD, "damaged", "mount", GOLDEN / "hostile" / "cut-metadata", mnt)

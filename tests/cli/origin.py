@@ -28,7 +28,7 @@ def files_of(top):
     return {p.relative_to(top): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file() and p.name != ".dcpfs-written"}
 
 
-def listed_shown_and_exported():
+def verbs_agree_with_files():
     for source in SOURCES:
         source = GOLDEN / source
         version = "latest"
@@ -45,7 +45,7 @@ def listed_shown_and_exported():
     equal(files_of(SCRATCH / "memory"), files_of(SCRATCH / "files"), "what was exported")
 
 
-def every_family():
+def every_family_is_listed():
     for source in sorted(GOLDEN.glob("*/ckpt")):
         if source.parts[-2] == "composer-sharded":
             continue  # latest is a link there, and memory has none
@@ -53,7 +53,7 @@ def every_family():
         equal(b, a, f"ls of {source}")
 
 
-def loaded():
+def loads_agree_with_files():
     source = GOLDEN / "dcp-fsdp2/ckpt"
     for words in ((), ("--layout", "fsdp1"), ("--exchange", "all")):
         reports = [data("load", s, "--json", "--check", *words) for s in (source, f"mem:{source}")]
@@ -61,7 +61,7 @@ def loaded():
         check(reports[1]["checked"], "every byte was compared")
 
 
-def mounted():
+def mounts_agree_with_files():
     source = GOLDEN / "dcp-fsdp2/ckpt"
     tops = [SCRATCH / "mnt-files", SCRATCH / "mnt-memory"]
     for top, s in zip(tops, (source, f"mem:{source}")):
@@ -81,9 +81,9 @@ def mounted():
             run("umount", top)
 
 
-listed_shown_and_exported()
-every_family()
-loaded()
+verbs_agree_with_files()
+every_family_is_listed()
+loads_agree_with_files()
 if os.access("/dev/fuse", os.R_OK | os.W_OK):
-    mounted()
+    mounts_agree_with_files()
 finish()

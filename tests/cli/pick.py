@@ -26,7 +26,7 @@ def copy(name, *versions):
     return top
 
 
-def broken_versions():
+def broken_versions_are_not_latest():
     runs = copy("broken", "step-1", "step-2")
     for data_file in (runs / "step-2").glob("*.distcp"):
         data_file.write_bytes(b"")
@@ -50,7 +50,7 @@ def broken_versions():
         check(b"checkpoint-2: none of its tensors can be read" in got.stderr, f"that is said: {got.stderr}")
 
 
-def version_names():
+def versions_are_found_by_name():
     runs = copy("runs", "step-9", "step-10", "step-100", "step-0100x")
     for word, want in (("step-9", "step-9"), ("9", "step-9"), ("10", "step-10"), ("latest", "step-100"),
                        ("step-0100x", "step-0100x")):
@@ -69,7 +69,7 @@ def version_names():
     equal(data("ls", "--json", ".", cwd=(FSDP2 / "step-20"))["version"], "step-20", "the current directory")
 
 
-def as_a_model():
+def hf_shows_the_models_names():
     """--hf: the names of hf/, by rules that fit, of a preset or of a file; what no rule fits is named."""
     top, rules = copy("model", "step-10"), SCRATCH / "x.rules"
     rules.write_text("model.norm.weight -> norm\nmodel.scale -> norm\nmodel.gain -> g.{x}\n".replace("{x}", "x"))
@@ -96,7 +96,7 @@ def as_a_model():
     fails(ENV, "No such file", "ls", "--hf-assets", SCRATCH / "none", top)
 
 
-def one_way():
+def every_verb_takes_a_version():
     """Every verb that reads takes VERSION behind SOURCE, or anywhere as an option."""
     for verb, *rest in (("ls", "--json"), ("tree", "--json"), ("index", "--json"), ("show", KEY), ("cat", KEY),
                         ("plan", "--layout", "fsdp2", "--json")):
@@ -111,7 +111,7 @@ def one_way():
     check(run("cat", FSDP2, "10", "model.scale").stdout != run("cat", FSDP2, "20", "model.scale").stdout, "versions differ")
 
 
-def passed_over():
+def passed_over_versions_are_reported():
     """A newest version that is damaged: the one before it is taken, and that is said."""
     runs = copy("damaged", "step-1", "step-2")
     (runs / "step-2" / ".metadata").write_bytes(b"\x80\x02not a pickle")
@@ -175,7 +175,7 @@ def not_permitted():
     (top / "run" / "step-5").chmod(0o700)
 
 
-def sources():
+def wrong_sources_are_refused():
     empty = SCRATCH / "empty"
     empty.mkdir()
     fails(BAD, "not a checkpoint", "ls", empty)
@@ -190,7 +190,7 @@ def sources():
     not_permitted()
 
 
-def keys():
+def wrong_keys_get_the_nearest():
     near = KEY[1:]
     fails(NO, f'Nearest: "{KEY}"', "cat", FSDP2, near)
     fails(NO, "dcpfs ls", "show", FSDP2, "q" * 300)
@@ -219,7 +219,7 @@ def rows(*args, **env):
     return [dict(zip(names, c)) for c in cells]
 
 
-def tables():
+def tsv_agrees_with_json():
     """--tsv says what --json says, in columns that stay."""
     told = data("ls", "--json", FSDP2)
     equal([[r["version"], r["format"], int(r["tensors"]), int(r["nbytes"])] for r in rows("ls", FSDP2) if r["state"] == "complete"],
@@ -267,7 +267,7 @@ def tables():
     check(b": 1 part, 1 B in " in run("load", odd.parent, "--keys", "plain").stdout, "one part")
 
 
-def patterns():
+def patterns_match_keys():
     """A KEY with * ? [ stands for all that match, unless a key is called so."""
     want = run("ls", "--names", "--keys", "model.*norm*", FSDP2, "latest").stdout.decode().split()
     check(len(want) > 2, "several keys match")
@@ -324,7 +324,7 @@ def tree_names_stay_different():
     check(all(len(line) < 80 for line in run("tree", long, COLUMNS=79).stdout.decode().splitlines()), "and the lines fit")
 
 
-def terminal():
+def terminals_get_colours_and_no_bytes():
     """Bytes of a tensor are not thrown at a terminal; colours only there, and not against NO_COLOR."""
     for args, env, code, painted in ((("cat", FSDP2, KEY), {}, USAGE, False),
                                      (("ls", FSDP2), {}, OK, True),
@@ -345,7 +345,7 @@ def terminal():
         equal(b"\033" in text, painted, f"{args[0]} on a terminal with {env} is painted")
 
 
-def indexes():
+def indexes_are_built_once():
     cache = SCRATCH / "own-cache"
     first = data("index", "--json", FSDP2, DCPFS_CACHE=cache)
     check(all(v["built"] for v in first), "the first time everything is built")
@@ -388,7 +388,7 @@ def indexes():
     check((home / "xdg" / "dcpfs").is_dir(), "XDG_CACHE_HOME")
 
 
-def full_and_gone():
+def full_outputs_are_errors():
     with open("/dev/full", "wb") as full:
         got = run("cat", FSDP2, KEY, stdout=full)
     equal(got.returncode, ENV, "cat onto a full disk")
@@ -400,18 +400,18 @@ def full_and_gone():
     equal((got.returncode, got.stderr), (OK, b""), "cat into a closed pipe")
 
 
-version_names()
-broken_versions()
-as_a_model()
-one_way()
-passed_over()
-sources()
-keys()
-patterns()
-tables()
+versions_are_found_by_name()
+broken_versions_are_not_latest()
+hf_shows_the_models_names()
+every_verb_takes_a_version()
+passed_over_versions_are_reported()
+wrong_sources_are_refused()
+wrong_keys_get_the_nearest()
+patterns_match_keys()
+tsv_agrees_with_json()
 tables_fit()
 tree_names_stay_different()
-terminal()
-indexes()
-full_and_gone()
+terminals_get_colours_and_no_bytes()
+indexes_are_built_once()
+full_outputs_are_errors()
 finish()

@@ -54,7 +54,7 @@ def holds(index, shape, ranks, rank, dim):
     return len(shape) <= dim or index[dim] in chunk(shape[dim], ranks, rank)
 
 
-def against_reference(source, version, ranks, dim):
+def numbers_agree_with_a_reference(source, version, ranks, dim):
     """Every number of the plan for dim<k>x<N>, element by element."""
     what = f"{version} on dim{dim}x{ranks}"
     plan = data("plan", source, version, "--layout", f"dim{dim}x{ranks}", "--json")
@@ -113,7 +113,7 @@ def one(source, version, name, plan, rank):
         check(f"{n:,}" in text, f"{name}: --rank as text does not tell {n:,}")
 
 
-def form():
+def json_has_the_promised_members():
     """The members that the manual promises, and nothing else."""
     plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json", "--simulate", "gpus=2")
     equal(list(plan), "dcpfs version format layout from amplification needed sent staging simulated digest group way stripe "
@@ -136,7 +136,7 @@ def form():
           "FILES of each rank")
 
 
-def held():
+def held_tensors_are_not_read():
     """Ranks that hold everything keep it; others get what they lack and nothing is read."""
     same = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--from-layout", "fsdp4", "--json")
     equal([same["sent"], same["unique"], same["exchange"]], [0, 0, []], "the same layout on both sides")
@@ -150,7 +150,7 @@ def held():
           "--from-layout", layout("half.dcpl", "mesh dp=4\n* only(dp=1) shard(0, optional)\n"))
 
 
-def ways():
+def ways_to_read_are_planned():
     """Each way to read; what is left out by --keys is in none."""
     plans = {way: data("plan", SOURCE, "tp", "--layout", "dim0x4", "--exchange", way, "--node", "2", "--json")
              for way in ("all", "node", "never")}
@@ -171,7 +171,7 @@ def ways():
     check(small["stripe"] < plans["all"]["stripe"], f"--staging: {small['stripe']}")
 
 
-def damaged():
+def broken_keys_are_left_out():
     """What cannot be read is left out and listed; the rest is planned."""
     for name, key, says in (("storage-short", "layer.weight", "its tensor expects 15 elements"),
                             ("past-the-end", "loss", "was the writer interrupted"),
@@ -185,7 +185,7 @@ def damaged():
     fails(BAD, "is damaged", "plan", GOLDEN / "hostile" / "cut-metadata", "--layout", "fsdp2")
 
 
-def times():
+def times_agree_with_the_manual():
     """The model of the manual, computed again."""
     words = "nodes=2,gpus=2,disk=1MB/s,net=8Mb/s,store=1.5MB/s"
     plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", words, "--json")
@@ -214,7 +214,7 @@ def svg(source, rules, name):
             " ".join(x.text for x in root.iter("{http://www.w3.org/2000/svg}text")))
 
 
-def slices():
+def three_dimensions_are_drawn_as_slices():
     """Of three dimensions that are cut, two are drawn where the other is 0; ranks are told as ranges."""
     source = SCRATCH / "cube.safetensors"
     header = json.dumps({"w": {"dtype": "U8", "shape": [2, 2, 2], "data_offsets": [0, 8]}}).encode()
@@ -226,7 +226,7 @@ def slices():
     equal([t.split(":")[0] for t in titles], ["ranks 0, 2-4"], "ranks that hold the same")
 
 
-def drawings():
+def drawings_are_well_formed():
     """SVG and HTML are well-formed, hold what they should, and fetch nothing."""
     mesh = layout("mesh.dcpl", "mesh a=2 b=2\n*.bias flat@a\n* shard(0, optional)@a shard(1, optional)@b\n")
     keys = [t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"]]
@@ -255,7 +255,7 @@ def drawings():
     equal((ranks[3]["at"], ranks[3]["from"].split()[1].isdigit()), ("fsdp=3", True), "the place of a rank, and where it reads")
 
 
-def pages():
+def pages_have_all_ranks():
     """A page has all ranks, goes into a file that is named, and not to a terminal."""
     args = ("plan", SOURCE, "tp", "--layout", "fsdp64")
     ranks = json.loads(page.Page(run(*args, "--html").stdout.decode()).scripts[0])["ranks"]
@@ -313,14 +313,14 @@ RANK  SENDS TO IT  RECEIVES FROM IT
 """
 
 
-def golden():
+def text_agrees_with_golden_files():
     got = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--from-layout", "dim1x2").stdout.decode()
     equal(got, GOLDEN_TEXT, "the text of a plan")
     got = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "3").stdout.decode()
     equal(got[:len(GOLDEN_RANK)], GOLDEN_RANK, "the text of a rank")
 
 
-def words():
+def text_tells_of_the_layout():
     """Text for people: what it says of a layout is in it."""
     text = run("plan", SOURCE, "tp", "--layout", "fsdp4").stdout.decode()
     for line in ("tp on the 4 ranks of fsdp4", "every rank for itself:", "by stripes of", "BYTES A RANK"):
@@ -346,7 +346,7 @@ def ignored_keys_are_counted():
     check("keys by modle.*: no path is called so\n" in run("plan", SOURCE, "tp", *options).stdout.decode(), "in text")
 
 
-def refusals():
+def misuse_is_refused():
     fails(USAGE, "--layout is missing", "plan", SOURCE)
     fails(USAGE, "nearest is fsdp<N>", "plan", SOURCE, "--layout", "fsp4")
     fails(USAGE, "should read fsdp<N>", "plan", SOURCE, "--layout", "fsdp0")
@@ -378,7 +378,7 @@ def refusals():
           "a file on another mesh")
 
 
-def same_fault_same_code():
+def mount_and_plan_refuse_alike():
     """A layout file that is missing, or is none, ends mount and plan alike."""
     for code, says, path in ((ENV, 'No such file or directory, nearest is "wrong.dcpl"', SCRATCH / "worng.dcpl"),
                              (BAD, f"{SCRATCH}/wrong.dcpl:2: ", layout("wrong.dcpl", "mesh a=2\n* shrad(0)\n")),
@@ -389,7 +389,7 @@ def same_fault_same_code():
         fails(code, says, "mount", SOURCE, SCRATCH / "mnt", "--layout", path)
 
 
-def beside():
+def layout_files_are_found_beside():
     """A *.dcpl lies in SOURCE, where its versions lie, or beside SOURCE where that is a version."""
     run_dir = SCRATCH / "job" / "run"
     shutil.copytree(SOURCE / "tp", run_dir / "step-3")
@@ -419,20 +419,20 @@ def beside():
         check(says in str(ranks(source, name)), f"{name} of {source}: {ranks(source, name)}")
 
 
-against_reference(SOURCE, "tp", 3, 0)
-against_reference(SOURCE, "tp", 4, 1)
-form()
-held()
-ways()
-damaged()
-times()
-drawings()
-pages()
-slices()
-golden()
-words()
+numbers_agree_with_a_reference(SOURCE, "tp", 3, 0)
+numbers_agree_with_a_reference(SOURCE, "tp", 4, 1)
+json_has_the_promised_members()
+held_tensors_are_not_read()
+ways_to_read_are_planned()
+broken_keys_are_left_out()
+times_agree_with_the_manual()
+drawings_are_well_formed()
+pages_have_all_ranks()
+three_dimensions_are_drawn_as_slices()
+text_agrees_with_golden_files()
+text_tells_of_the_layout()
 ignored_keys_are_counted()
-refusals()
-same_fault_same_code()
-beside()
+misuse_is_refused()
+mount_and_plan_refuse_alike()
+layout_files_are_found_beside()
 finish()

@@ -13,7 +13,7 @@ from cli import ENV, GOLDEN, NO, OK, SCRATCH, check, data, equal, fails, finish,
 RNG = numpy.random.default_rng(int(os.environ.get("DCPFS_TEST_SEED", "20261129")))
 
 
-def swapped_tensors_and_pieces_off_by_one_are_found():
+def swapped_tensors_are_found():
     """Tensors under each other's names, and a piece that was written one element further: by diff, verify --check and stats of both."""
     x = RNG.standard_normal((2, 500)).astype("<f4")
     write(SCRATCH / "swap-a" / "model.safetensors", {"a": ("F32", [500], x[0].tobytes()), "b": ("F32", [500], x[1].tobytes())})
@@ -67,7 +67,7 @@ def plant(path, faults):
     return before[::-1]
 
 
-def a_bit_and_nans_at_the_edges_are_found_in_every_family():
+def changed_edges_are_found_everywhere():
     """Of tensors at the beginning and the end: one bit at the edges of their bytes, by verify --check and diff; NaNs there, by stats and diff."""
     for family, (golden, version) in sample(FAMILIES.items()):
         whole, bad, record = GOLDEN / golden / "ckpt", SCRATCH / f"family-{golden}", SCRATCH / f"{golden}.digests"
@@ -141,8 +141,8 @@ def names_by_rules_are_compared():
     fails(ENV, "no-such.rules", "diff", "--hf-rules", SCRATCH / "no-such.rules", SCRATCH / "rules-a", SCRATCH / "rules-b")
 
 
-swapped_tensors_and_pieces_off_by_one_are_found()
-a_bit_and_nans_at_the_edges_are_found_in_every_family()
+swapped_tensors_are_found()
+changed_edges_are_found_everywhere()
 one_element_of_a_billion_is_found()
 names_by_rules_are_compared()
 finish()

@@ -60,7 +60,7 @@ def make_source(file_mode, dir_mode, one=None):
     SOURCE.chmod(dir_mode)
 
 
-def sources(all_formats):
+def outputs_get_the_sources_modes(all_formats):
     """Modes of the source, the umask, and what files and directories that are made have."""
     rows = [("private", 0o600, 0o700, None, 0o022, 0o600, 0o700),
             ("private by its directory", 0o644, 0o700, None, 0o022, 0o600, 0o700),
@@ -87,7 +87,7 @@ def sources(all_formats):
     os.umask(0o022)
 
 
-def groups():
+def groups_get_no_more():
     """A directory whose new files get its group: members of that one could not read the source."""
     if os.geteuid():
         return
@@ -106,7 +106,7 @@ def groups():
     equal(modes(SCRATCH / "away")[0], {oct(0o600)}, "files of a group that is the writer's alone")
 
 
-def lists():
+def access_lists_are_kept():
     """A user whom an access control list keeps out is one of the others of what is written."""
     make_source(0o644, 0o755)
     entries = ((1, 6, -1), (2, 0, 1234), (4, 4, -1), (16, 4, -1), (32, 4, -1))  # its owner, user 1234, group, mask, others
@@ -120,7 +120,7 @@ def lists():
     check(modes(SCRATCH / "listed")[0] <= {oct(0o600), oct(0o640)}, f"others than a user: {modes(SCRATCH / 'listed')}")
 
 
-def replaced():
+def replaced_files_become_private():
     """A trace that is there becomes private, too."""
     make_source(0o600, 0o700)
     trace = SCRATCH / "trace.svg"
@@ -138,7 +138,7 @@ def writes(part, mode):
         return False
 
 
-def begun():
+def unfinished_files_are_private():
     """What an export has written so far is as private, and so is what an earlier one left there."""
     big, out = SCRATCH / "big", SCRATCH / "begun" / "out"
     journal, part = (out.parent / f".out.dcpfs-{x}" for x in ("journal", "part"))
@@ -166,10 +166,10 @@ def begun():
 make_source(0o600, 0o700)
 every = formats()
 check(len(every) > 8, f"formats: {every}")
-sources(every)
-groups()
-lists()
-replaced()
-begun()
+outputs_get_the_sources_modes(every)
+groups_get_no_more()
+access_lists_are_kept()
+replaced_files_become_private()
+unfinished_files_are_private()
 check(run("export", "--as", "npz", SOURCE, SOURCE / "x.npz").returncode == USAGE, "the source is not written to")
 finish()

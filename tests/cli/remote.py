@@ -21,7 +21,7 @@ def both(verb, source, url, *args):
     equal(b.stdout.replace(url.rstrip("/").encode(), b""), a.stdout.replace(str(TOP.resolve() / source).encode(), b""), f"{verb} of {url} {args}")
 
 
-def cat_and_export():
+def verbs_agree_with_files():
     for source in ("dcp-fsdp2/ckpt", "hf-llama/ckpt/llama", "torch-save/ckpt", "paddle-dist/ckpt"):
         got = run("ls", "--json", TOP / source)
         if got.returncode != OK:
@@ -39,7 +39,7 @@ def cat_and_export():
     equal(files_of(outs[2]), files_of(outs[0]), "exported from a web server")
 
 
-def loaded():
+def loads_agree_with_files():
     source = "dcp-fsdp2/ckpt"
     for words in ((), ("--layout", "fsdp1"), ("--exchange", "all")):
         reports = [data("load", s, "--json", "--check", *words) for s in (TOP / source, s3(source))]
@@ -47,7 +47,7 @@ def loaded():
         check(reports[1]["checked"], "every byte was compared")
 
 
-def read_ahead():
+def files_are_read_ahead():
     """Of a program that reads in order, several requests at a time are ahead; each byte is asked for once, none of the tensor that
     follows; the end of a mount stops them."""
     size, top, source = 64 << 20, SCRATCH / "mnt-ahead", s3("ahead")
@@ -109,19 +109,19 @@ def asked_once(size, what):
     check(came <= size + (2 << 20), f"{what} asked for {came} of {size} bytes: {asked}")
 
 
-def one_file():
+def one_file_is_a_source():
     source = "hf-llama/ckpt/llama"
     name = next(p.name for p in sorted((TOP / source).glob("*.safetensors")))
     both("ls", f"{source}/{name}", s3(f"{source}/{name}"), "--json", "latest")
     both("ls", f"{source}/{name}", f"{SERVER.url}/web/{source}/{name}", "--json", "latest")
 
 
-def hub():
+def the_hub_is_read():
     both("ls", "hf-llama/ckpt/llama", "hf://org/model/hf-llama/ckpt/llama", "--json", "latest")
     equal(SERVER.bearer, "Bearer hf_secret", "the token is sent to the Hub")
 
 
-def hub_leads_once():
+def redirects_of_the_hub_are_kept():
     """Where the Hub leads is kept until it expires, and asked for anew when the server there refuses."""
     write_items(TOP / "led")
     source = hf("led")
@@ -188,7 +188,7 @@ def requests_are_few():
     both("cat", "items", source, "latest", "layers.7.weight")
 
 
-def costs():
+def costs_agree_with_the_readme():
     """The table of costs in core/remote/README.md: its commands ask for at most what it says, and for no less than half of that."""
     write_items(TOP / "costs/step-1")
     write_items(TOP / "costs/step-2")
@@ -208,7 +208,7 @@ def costs():
             check(all(n <= m for n, m in zip(is_, most)) and all(n >= m / 2 for n, m in zip(is_[:2], most)), f"{words}: {is_}, the table has {most}")
 
 
-def small_and_converted_tensors_are_read_together():
+def small_tensors_are_read_together():
     """A rank alone reads long tensors straight to where they are wanted, and others by 2 MiB and more."""
     write(TOP / "small/model.safetensors", {f"layers.{i}.bias": ("U8", [8 << 10], bytes(8 << 10)) for i in range(256)})
     write(TOP / "long/model.safetensors", {f"layers.{i}.weight": ("F32", [1 << 20], bytes(4 << 20)) for i in range(4)})
@@ -286,7 +286,7 @@ def second_reads_ask_for_nothing():
     check(data("cache", "clean", "--json")["remote"]["removed"] == size["files"], "clean removes all")
 
 
-def warmed():
+def warm_fetches_everything():
     source, files = s3("dcp-fsdp2/ckpt"), TOP / "dcp-fsdp2/ckpt"
     shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
     got = data("warm", source, "--json")
@@ -309,7 +309,7 @@ def warmed():
     fails(ENV, "could not be kept", "warm", source, "--cache-limit", "1000")
 
 
-def limit_of_what_is_kept():
+def the_limit_of_kept_bytes_holds():
     source = s3("dcp-fsdp2/ckpt")
     shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
     run("export", source, "latest", SCRATCH / "limited", "--as", "safetensors", "--cache-limit", "0")
@@ -317,7 +317,7 @@ def limit_of_what_is_kept():
     equal((size["files"], size["bytes"]), (0, 0), "nothing is kept with a limit of nothing")
 
 
-def without_a_tag_nothing_is_kept():
+def untagged_objects_are_not_kept():
     shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
     SERVER.no_tags = True
     try:
@@ -327,7 +327,7 @@ def without_a_tag_nothing_is_kept():
     equal(list((SCRATCH / "cache").glob("remote/*")), [], "kept by a time alone")
 
 
-def many_files():
+def long_lists_are_read():
     """More than fit on a page, in one directory and in many."""
     SERVER.page = 10
     try:
@@ -338,7 +338,7 @@ def many_files():
         SERVER.page = 1000
 
 
-def passing_faults():
+def passing_faults_are_survived():
     """What passes is not seen: every third request fails, each in another way."""
     key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
     for fault in (503, 500, 429, "reset", "short", "wrong range", "other size", "no range", "retry-after"):
@@ -360,7 +360,7 @@ def passing_faults():
         SERVER.fault = lambda r: None
 
 
-def answers_of_another_length():
+def answers_of_wrong_length_are_survived():
     """Reads that were complete are filled again, and what is kept on the disk is right."""
     source = TOP / "shifted"
     write(source / "model.safetensors", {f"w{i:02}": ("F32", [1 << 16], os.urandom(1 << 18)) for i in range(40)})
@@ -387,7 +387,7 @@ def answers_of_another_length():
     shutil.rmtree(source)
 
 
-def lasting_faults():
+def lasting_faults_are_errors():
     """What lasts is an error, and never wrong bytes."""
     key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
     for fault, says in (("wrong range", "with \"bytes"), ("other size", "with \"bytes"), ("no range", "without a Content-Range"),
@@ -415,7 +415,7 @@ def lasting_faults():
         SERVER.fault = lambda r: None
 
 
-def changed_object():
+def changed_objects_are_noticed():
     """An object that was written over is another content, also where its length and name stay."""
     source = TOP / "changing"
     shutil.copytree(TOP / "hf-llama/ckpt/llama", source)
@@ -437,7 +437,7 @@ def changed_object():
     both("cat", "changing", s3("changing"), "latest", key)
 
 
-def who_may():
+def wrong_credentials_are_refused():
     fails(ENV, "SignatureDoesNotMatch", "ls", s3("dcp-fsdp2/ckpt"), AWS_SECRET_ACCESS_KEY="wrong")
     got = fails(ENV, "HTTP 403", "ls", s3("dcp-fsdp2/ckpt"), AWS_NO_SIGN_REQUEST="1")
     check(KEYS[1].encode() not in got.stderr, "no secret in a message")
@@ -449,7 +449,7 @@ def who_may():
     check(KEYS[1].encode() not in kept and b"hf_secret" not in kept and b"signature=secret" not in kept, "no secret in the cache")
 
 
-def refused_sources():
+def wrong_urls_are_refused():
     fails(ENV, "nothing is there", "ls", s3("no/such/run"))
     for url in ("s3://", "s3://b", "s3:///key", "gs://", "gs://a b/c"):
         fails(USAGE, "BUCKET/PREFIX", "ls", url)
@@ -465,7 +465,7 @@ def refused_sources():
         fails(USAGE, "hf://ORG/MODEL", "ls", url)
 
 
-def doctor():
+def doctor_asks_the_server():
     about = " ".join(run("doctor", s3("dcp-fsdp2/ckpt")).stdout.decode().split())
     check(f"it answers: S3 at {SERVER.url}, region us-east-1, credentials: environment" in about, f"doctor: {about[-800:]}")
     check("all that is complete can be read" in about and KEYS[1] not in about, f"doctor: {about[-800:]}")
@@ -475,16 +475,19 @@ def doctor():
     check(b"commit 0123456789ab, credentials: a token" in b" ".join(about.split()) and b"hf_secret" not in about, f"doctor of the Hub: {about[-800:]}")
 
 
-def no_network():
+def silent_servers_are_reported():
     began = time.monotonic()
     got = run("ls", s3("dcp-fsdp2/ckpt"), AWS_ENDPOINT_URL="http://127.0.0.1:9")
     check(got.returncode == ENV and b"onnect" in got.stderr and time.monotonic() - began < 30, f"nothing answers: {got.returncode} {got.stderr}")
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, costs, requests_are_counted, small_and_converted_tensors_are_read_together, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
-         without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
-         who_may, refused_sources, doctor, no_network)
+tests = (verbs_agree_with_files, loads_agree_with_files, files_are_read_ahead, one_file_is_a_source, the_hub_is_read,
+         redirects_of_the_hub_are_kept, requests_are_few, costs_agree_with_the_readme, requests_are_counted,
+         small_tensors_are_read_together, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warm_fetches_everything,
+         the_limit_of_kept_bytes_holds, untagged_objects_are_not_kept, long_lists_are_read, passing_faults_are_survived,
+         answers_of_wrong_length_are_survived, lasting_faults_are_errors, changed_objects_are_noticed,
+         wrong_credentials_are_refused, wrong_urls_are_refused, doctor_asks_the_server, silent_servers_are_reported)
 chosen = sys.argv[2:]
 for test in tests:
     if not chosen or test.__name__ in chosen:

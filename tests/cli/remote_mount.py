@@ -18,7 +18,7 @@ from cli import OK, SCRATCH, check, data, equal, finish, run, write
 from served import SERVER, TOP, files_of, s3, skip_without_libcurl, wait
 
 
-def mounted():
+def mounts_agree_with_files():
     source = "dcp-fsdp2/ckpt"
     tops = [SCRATCH / "mnt-files", SCRATCH / "mnt-s3"]
     for top, s in zip(tops, (TOP / source, s3(source))):
@@ -55,7 +55,7 @@ def read_error(path):
     return 0
 
 
-def network_gone_and_back():
+def a_lost_network_is_survived():
     """Reads fail with EIO in time, errors.json says why, the mount stays, and goes on when the server answers again."""
     source, top = TOP / "lost", SCRATCH / "mnt-lost"
     shutil.copytree(TOP / "dcp-fsdp2/ckpt/step-20", source)
@@ -105,7 +105,7 @@ def status_counts_servers():
         check(("requests to servers" in text) and " of servers, at most 34.4 GB" in text, f"text, again {again}: {text}")
 
 
-def interrupted():
+def waiting_reads_are_interrupted():
     """A program that is stopped while it waits for a server ends, though the answer does not come."""
     top, source = SCRATCH / "mnt-stopped", s3("dcp-fsdp2/ckpt")
     top.mkdir()
@@ -173,7 +173,7 @@ def listing_is_interrupted():
             run("umount", top)
 
 
-def many_reads():
+def random_reads_with_faults_are_right():
     """Of a mount, at any place, while one request of 50 fails in some way: no byte is wrong. DCPFS_TEST_READS=1000000 by hand."""
     size, top, left = 192 << 20, SCRATCH / "mnt-many", int(os.environ.get("DCPFS_TEST_READS", "3000"))
     seed = int(os.environ.get("DCPFS_TEST_SEED", int.from_bytes(os.urandom(4), "little")))
@@ -222,7 +222,7 @@ def many_reads():
     equal((wrong, failed), ([], []), f"reads that are wrong, or failed, with seed {seed}")
 
 
-def old_versions_are_left():
+def old_versions_are_not_opened():
     """Of 20 versions in a bucket the metadata of the eight newest is asked for; of an older one when it is entered."""
     top, run_of = SCRATCH / "mnt-old", TOP / "old"
     for i in range(20):
@@ -255,7 +255,8 @@ if not os.access("/dev/fuse", os.R_OK | os.W_OK):
     print("no /dev/fuse")
     sys.exit(77)
 chosen = sys.argv[2:]
-for test in (mounted, status_counts_servers, interrupted, listing_is_interrupted, old_versions_are_left, many_reads, network_gone_and_back):
+for test in (mounts_agree_with_files, status_counts_servers, waiting_reads_are_interrupted, listing_is_interrupted,
+             old_versions_are_not_opened, random_reads_with_faults_are_right, a_lost_network_is_survived):
     if not chosen or test.__name__ in chosen:
         began = time.monotonic()
         test()

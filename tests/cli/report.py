@@ -51,7 +51,7 @@ def changes_are_those_of_diff():
     fails(NO, "no version", "report", "--against", "nope", source)
 
 
-def statistics_are_read_only_when_asked_for():
+def statistics_are_read_on_request_only():
     top = SCRATCH / "stats"
     write(top / "model.safetensors", {"w": ("F32", [2], struct.pack("<2f", 1, 2)), "v": ("F32", [1], struct.pack("<f", 3))})
     os.utime(top / "model.safetensors", (1e9, 1e9))
@@ -112,7 +112,7 @@ def many_keys_fit():
 
 numbers_are_those_of_other_verbs()
 changes_are_those_of_diff()
-statistics_are_read_only_when_asked_for()
+statistics_are_read_on_request_only()
 names_are_only_text()
 files_are_kept_from_harm()
 many_keys_fit()

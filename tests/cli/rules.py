@@ -10,7 +10,7 @@ import struct
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, sample
 
 
-def presets():
+def presets_are_listed_and_shown():
     got = data("rules", "list", "--json")
     names = [p["name"] for p in got]
     check({"identity", "hf", "torchtitan-llama3", "megatron", "meta"} <= set(names), f"presets: {names}")
@@ -64,7 +64,7 @@ def matrices(folder, least=2):
                    and not r.get("error") and r["nbytes"] < 20000]
 
 
-def turned(folder):
+def operations_agree_with_plain_bytes(folder):
     where, keys = matrices(folder)
     check(keys, f"{folder} has matrices")
     for number, (key, (n, m)) in enumerate(keys[:4]):
@@ -84,7 +84,7 @@ def turned(folder):
                     equal(got.flat, want, f"{folder}: {key}: {name} {got.shape}")
 
 
-def checked():
+def rules_are_checked():
     where, keys = matrices("dcp-fsdp2")
     key, (n, _) = keys[0]
     mine = rules("mine.rules", f"{key} -> a, b : split(0, {n + 1})\n{keys[1][0]} -> c\nnever -> n\n")
@@ -104,7 +104,7 @@ def checked():
     fails(BAD, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
 
 
-def empty():
+def empty_models_are_refused():
     """Rules that fit no key, and parts that none begins with, are no empty model."""
     where, _ = matrices("dcp-fsdp2")
     mine = rules("typo.rules", "modl.layers.{i}.input_layernorm.weight -> n.{i}\n")
@@ -118,7 +118,7 @@ def empty():
     fails(NO, 'no key begins with "ema."; they begin with "model.", "optimizer.", ', "ls", "--hf-from", "ema", where)
 
 
-def modelled():
+def models_are_compared_with_config():
     where = GOLDEN / "hf-llama" / "ckpt" / "llama"
     got = run("rules", "check", "auto", where)
     equal(got.returncode, OK, f"a model as it was saved: {got.stdout.decode()}")
@@ -164,7 +164,7 @@ def model_of(name, tensors, config):
     return at
 
 
-def placed():
+def wrapped_models_are_found():
     """config.json says which keys are the model's, whatever a trainer calls it, and which of several was taken is said."""
     lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
     config = {**json.loads(lines[0]), "architectures": ["LlamaForCausalLM"]}
@@ -204,7 +204,7 @@ def placed():
     data("ls", "--json", "--hf", "--hf-assets", step / "policy" / "weights", step.parent, "step_3")
 
 
-def beside():
+def foreign_tensors_are_left_out():
     """What lies beside a model, or is left of an older one, is neither taken for a part of it nor a reason to refuse it."""
     lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
     config = {**json.loads(lines[0]), "architectures": ["LlamaForCausalLM"]}
@@ -261,7 +261,7 @@ def beside():
     fails(BAD, "model-00002-of-00003.safetensors is missing", "ls", at, "latest")  # a save that still runs
 
 
-def quantized():
+def quantized_models_are_complete():
     """Weights that are several tensors, or in fewer bits: no false alarm, and still one where something is missing."""
     lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
     config = {**json.loads(lines[0]), "dtype": "float16"}
@@ -295,7 +295,7 @@ def quantized():
         equal((told["missing"], told["foreign"]), (1, 1), f"{form}, one is missing")
 
 
-def mxfp4():
+def mxfp4_models_are_complete():
     """GPT-OSS as it was published: its experts in blocks of four bits and their scales, by their own names."""
     blocks = [line for line in (GOLDEN / "hf-shapes.txt").read_text().split("{") if '"model_type": "gpt_oss"' in line]
     first, *lines = ("{" + blocks[0]).splitlines()
@@ -321,7 +321,7 @@ def mxfp4():
     equal((told["missing"], told["foreign"]), (1, 0), "experts are missing")
 
 
-def fused_by_paddle():
+def fused_matrices_of_paddle_are_cut():
     """gate and up in one matrix that two ranks share: PaddleNLP's is cut as a whole, in PaddleFormers' each has gate and up of its share."""
     gate, up = range(6), range(100, 106)
     for name, columns in (("gate_up_fused_proj", [*gate, *up]), ("up_gate_proj", [*gate[:3], *up[:3], *gate[3:], *up[3:]])):
@@ -338,7 +338,7 @@ def fused_by_paddle():
             equal(list(struct.unpack(f"<{len(got.stdout) // 4}f", got.stdout)), [x for x in want for _ in range(4)], f"{name}: {part} {got.stderr.decode()}")
 
 
-def deepspeed():
+def fp32_weights_are_taken():
     """Under ZeRO 3 what is trained is below fp32 alone, also where the module has buffers and frozen weights."""
     stages = set()
     for folder in sorted(GOLDEN.glob("deepspeed-*")):
@@ -352,25 +352,25 @@ def deepspeed():
     equal(stages, {False, True}, "there are both kinds")
 
 
-def planned():
+def padding_is_not_counted():
     """What a rule pads is stored nowhere: plan counts the bytes of files only."""
     at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
     got = data("plan", "--json", "--hf", "--hf-rules", rules("pad.rules", "emb -> emb : pad(8)\nw -> w : T\n"), "--layout", "dim0x2", "--rank", "1", at)
     equal((got["needs"], got["keeps"] + got["receives"], got["left_out"]), (48, 48, []), "rank 1: one stored row of emb, half of w")
 
 
-presets()
-checked()
-empty()
-modelled()
-placed()
-beside()
-quantized()
-mxfp4()
-fused_by_paddle()
-planned()
-deepspeed()
+presets_are_listed_and_shown()
+rules_are_checked()
+empty_models_are_refused()
+models_are_compared_with_config()
+wrapped_models_are_found()
+foreign_tensors_are_left_out()
+quantized_models_are_complete()
+mxfp4_models_are_complete()
+fused_matrices_of_paddle_are_cut()
+padding_is_not_counted()
+fp32_weights_are_taken()
 for checkpoint in sample(("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama")):
-    turned(checkpoint)
+    operations_agree_with_plain_bytes(checkpoint)
 finish()

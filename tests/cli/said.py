@@ -15,7 +15,7 @@ ONE = ("F32", [2], b"abcdefgh")
 LORA = {"format": "pt", "lora_adapter_metadata": '{"transformer.r": 2, "transformer.lora_alpha": 16}', "ss_network_alpha": "8", "modelspec.title": "é\n"}
 
 
-def of_one_file():
+def metadata_goes_into_every_file():
     """All of it, in every file of safetensors that is written."""
     top = SCRATCH / "lora"
     write(top / "pytorch_lora_weights.safetensors", {"a.lora_A.weight": ONE, "a.lora_B.weight": ONE}, LORA)
@@ -36,7 +36,7 @@ def of_one_file():
     equal({o["key"] for o in more["left_out"] if o["kind"] == "name"}, set(LORA) - {"format"}, "a format without a place for it names it")
 
 
-def what_lies_beside():
+def files_beside_are_shown_or_named():
     """Files and directories beside a checkpoint are shown, or named as left out."""
     golden = GOLDEN / "parts/ckpt/1-hf-trainer"
     dcp = SCRATCH / "beside" / "step-20"
@@ -72,7 +72,7 @@ def what_lies_beside():
     check("lr_scheduler.last_epoch" in {o["key"] for o in got["objects"]} and "left_out" not in got, f"ColossalAI's lr_scheduler: {got}")
 
 
-def of_several():
+def metadata_of_files_is_joined():
     """Files are joined: the first counts, and a line says what is lost."""
     top = SCRATCH / "two"
     long = "y" * 200000
@@ -88,7 +88,7 @@ def of_several():
     equal(header((SCRATCH / "two-hf" / "model.safetensors").read_bytes())["__metadata__"], {**want, "format": "pt"}, "hf/ is in torch's format")
 
 
-def of_each_file():
+def files_keep_their_own_metadata():
     """A file that is made has what the files say from which its tensors come."""
     top = SCRATCH / "each"
     says = {"a": {"format": "pt", "title": "x", "first": "1"}, "b": {"title": "other", "second": "2", "format": "np"}, "c": None, "d": {"format": "pt", "title": "x", "first": "1"}}
@@ -118,7 +118,7 @@ def of_each_file():
     equal(said(out / "model.safetensors"), {"format": "pt", "title": "x", "first": "1", "second": "2"}, "joined")
 
 
-def of_one_file_alone():
+def metadata_of_one_file_is_left_out():
     """What concerns the file it stands in would be wrong of another."""
     top = SCRATCH / "dcp"
     for i, lo in ((1, 0), (2, 2)):
@@ -130,7 +130,7 @@ def of_one_file_alone():
     equal(got["a"]["shape"], [4], "joined")
 
 
-def quantized():
+def codes_are_not_converted():
     """Codes are not converted as if they were numbers: by no option, whoever made them; what is no code may be."""
     top, key = SCRATCH / "fp8", "model.layers.0.mlp.down_proj.weight"
     tensors = {key: ("F8_E4M3", [2, 4], bytes(8)), key + "_scale_inv": ("F32", [1, 1], bytes(4)), "model.norm.weight": ("BF16", [2], bytes(4))}
@@ -153,7 +153,7 @@ def quantized():
     equal(run("export", "--as", "safetensors", "--dtype", "BF16", plain, SCRATCH / "plain-out").returncode, OK, "8-bit floats without scales are numbers")
 
 
-def deltas():
+def deltas_are_no_models():
     """What changes another version is no model: it is named with its base, and latest is the newest that is one."""
     kinds = {
         "xor": ({"delta_encoding": "xor", "base_version": "000000", "compression_format": "zstd"}, {"a": ("U8", [5], b"(\xb5/\xfd ")}, {"a": "b6c4ad03"}),
@@ -182,7 +182,7 @@ def deltas():
     equal(len(data("ls", "--json", whole)["tensors"]), 1, "a version that says so is whole")
 
 
-def of_ranks():
+def unjoined_ranks_are_no_model():
     """Files of ranks in forms that are not put together are no model, nor a part of the model beside them."""
     top = SCRATCH / "vllm"
     for r in (0, 1):
@@ -215,7 +215,7 @@ def of_ranks():
         fails(BAD, "fairscale's FullyShardedDataParallel.consolidate_shard_weights", "ls", top, "latest")
 
 
-def of_keys_with_one_path():
+def equal_paths_name_their_file():
     """Two files of DeepSpeed hold a value of one name: the tree says which is whose."""
     text = run("tree", GOLDEN / "deepspeed-z1" / "ckpt").stdout.decode()
     for file in ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"):
@@ -223,7 +223,7 @@ def of_keys_with_one_path():
     equal(text.count("dp_world_size  int\n"), 1, "a name that is one key's alone")
 
 
-def of_what_is_left_out():
+def directories_left_out_are_named():
     """A directory that is called like a part of the version, but holds nothing that dcpfs reads, is named."""
     top = SCRATCH / "left" / "step-100"
     write(top / "model" / "model.safetensors", {"w": ONE})
@@ -252,7 +252,7 @@ def of_what_is_left_out():
           "what lies deep beside what is read")
 
 
-def of_nanotron():
+def ranks_of_nanotron_become_a_model():
     """Ranks of nanotron as one model, and that as Hugging Face's: queries, keys and values end to end, each cut by all ranks."""
     width, rows = 2, 4
     config = {"model_type": "llama", "hidden_size": width, "num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "head_dim": rows,
@@ -294,15 +294,15 @@ def of_nanotron():
     fails(BAD, "a file of another tensor-parallel rank is missing", "cat", at, "model.decoder.0.pp_block.attn.qkv_proj.weight")
 
 
-quantized()
-deltas()
-of_nanotron()
-of_keys_with_one_path()
-of_what_is_left_out()
-of_ranks()
-of_one_file()
-of_several()
-of_each_file()
-what_lies_beside()
-of_one_file_alone()
+codes_are_not_converted()
+deltas_are_no_models()
+ranks_of_nanotron_become_a_model()
+equal_paths_name_their_file()
+directories_left_out_are_named()
+unjoined_ranks_are_no_model()
+metadata_goes_into_every_file()
+metadata_of_files_is_joined()
+files_keep_their_own_metadata()
+files_beside_are_shown_or_named()
+metadata_of_one_file_is_left_out()
 finish()

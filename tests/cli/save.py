@@ -100,7 +100,7 @@ def digests(path):
     return data("show", "--digest", "--json", path)
 
 
-def objects():
+def tuples_stay_tuples():
     """Tuples inside an object stay tuples."""
     saved = {"pair": ((1, 2), [3, (4,)])}  # a tuple is one object, the items of a list would be many
     with zipfile.ZipFile(SCRATCH / "pair.pt", "w") as z:
@@ -110,7 +110,7 @@ def objects():
     equal(load(SCRATCH / "pair.pdparams")["pair"], saved["pair"], "classes of values in an object")
 
 
-def as_paddle():
+def files_agree_with_paddles():
     """Two ranks of the state that Paddle's two ranks had write what Paddle wrote."""
     of = [load(PADDLE / "not_gathered" / f"opt_rank{r}.pdopt") for r in (0, 1)]
     keys = [[k for k in d if k not in ("master_weights", "LR_Scheduler")] + ["master_weights." + k for k in d["master_weights"]] for d in of]
@@ -141,7 +141,7 @@ def sum_of(keys):
     return sum(sizes[k] for k in keys)
 
 
-def rounds(sizes):
+def any_limit_saves_the_source(sizes):
     """One to four ranks, any limit: the tensors of the source, in as many rounds as the limit asks for."""
     want = digests(STATE)
     for ranks, limit in ((1, "3G"), (2, "1K"), (3, "70K"), (4, "1M"), (4, 100001), (4, "3G")):
@@ -165,7 +165,7 @@ def rounds(sizes):
         equal(digests(SCRATCH / f"cut{r}.pdparams"), digests(dumped), f"cut: rank {r}")
 
 
-def misuse():
+def misuse_is_refused():
     out, deal = SCRATCH / "no.pdopt", layout("deal2", "s=2", ["w.{0-1} only(s=0) replicate", "* only(s=1) replicate"])
     opt = ("--gather-to", "0", "--state-type", "opt")
     refused("--state-type must be params or opt", 2, STATE, out, "--layout", deal, "--gather-to", 0)
@@ -192,7 +192,7 @@ def misuse():
     check(codes == [USAGE] * 2 and "--skip leaves it out" in err, f"what Paddle does not gather: {codes} {err}")
 
 
-def killed():
+def killed_ranks_end_the_save():
     """One of three is killed: the others end, and nothing is left that is taken for a file."""
     deal = layout("deal3", "s=3", ["w.{*} stage(9)@s"])
     for victim in (0, 2):
@@ -209,7 +209,7 @@ def killed():
             check(victim == 0 and all(n.startswith(".k.pdopt.dcpfs-") for n in names) or not names, f"rank {victim} killed: left {names}")
 
 
-def stopped():
+def signals_stop_saves():
     """Ctrl-C and SIGTERM: the exit code that shells expect, a line that says what is left, and the next save removes that."""
     deal = layout("deal4", "s=2", ["w.{*} stage(9)@s"])
     for sig in signal.SIGINT, signal.SIGTERM:
@@ -236,6 +236,7 @@ def stopped():
 
 SIZES = [300000, 1, 0, 40000, 70000, 5, 200001, 8, 100]
 make_state(SIZES)
-for test in (objects, as_paddle, lambda: rounds(SIZES), misuse, killed, stopped):
+for test in (tuples_stay_tuples, files_agree_with_paddles, lambda: any_limit_saves_the_source(SIZES), misuse_is_refused,
+             killed_ranks_end_the_save, signals_stop_saves):
     test()
 finish()

@@ -23,7 +23,7 @@ class Call:
         return os.system, (self.command,)
 
 
-def names_that_unpickling_would_import_are_judged():
+def imported_names_are_judged():
     marker = SCRATCH / "ran"
     bad = Call(f"touch {marker}")
     top = SCRATCH / "scan"
@@ -118,5 +118,5 @@ def names_that_unpickling_would_import_are_judged():
     check(not marker.exists(), "a command was run")
 
 
-names_that_unpickling_would_import_are_judged()
+imported_names_are_judged()
 finish()

@@ -98,7 +98,7 @@ def goldens(to):
         shutil.copytree(TOP / source, to / source)
 
 
-def moto():
+def moto_serves_the_same():
     with started([PYTHON.parent / "moto_server", "-H", "127.0.0.1", "-p", "0"], r"Running on (http://127\.0\.0\.1:\d+)") as at:
         if not check(at, "moto starts"):
             return
@@ -140,7 +140,7 @@ def moto():
         check(digest[0] == digest[1], f"what was saved: {digest}")
 
 
-def rclone():
+def rclone_serves_the_same():
     goldens(SITE / "rclone")
     large = s3_large("rclone")
     with started([PYTHON.parent / "rclone", "serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", ",".join(KEYS), SITE], r"\[(http://127\.0\.0\.1:\d+)/\]",
@@ -191,7 +191,7 @@ http {{
 """
 
 
-def nginx():
+def nginx_serves_the_same():
     top = SCRATCH / "nginx"
     top.mkdir()
     goldens(SITE / "nginx")
@@ -240,7 +240,7 @@ if not NGINX or not all((PYTHON.parent / n).exists() for n in ("moto_server", "r
     print("moto, rclone (tests/requirements.txt, DCPFS_TEST_PYTHON) and nginx are not all here", file=sys.stderr)
     sys.exit(77)
 SITE.mkdir()
-for server in (moto, rclone, nginx):
+for server in (moto_serves_the_same, rclone_serves_the_same, nginx_serves_the_same):
     if not sys.argv[2:] or server.__name__ in sys.argv[2:]:
         began = time.monotonic()
         server()

@@ -123,7 +123,7 @@ def every_dtype_has_numpys_numbers():
         equal(b["count"], int(want), f"numbers from {b['from']} to {b['to']}")
 
 
-def second_call_reads_nothing_and_sees_changes():
+def a_second_call_reads_only_changes():
     top = SCRATCH / "kept" / "model.safetensors"
     write(top, {"w": ("F32", [4], struct.pack("<4f", 1, 2, 3, 4))})
     os.utime(top, (1e9, 1e9))
@@ -243,7 +243,7 @@ def differences_are_numpys():
     equal((got.returncode, got.stdout.decode()), (OK, f"{len(a)} equal\n"), "the same")
 
 
-def one_element_is_found_wherever_it_is():
+def one_element_is_found_anywhere():
     n = 128 * 192 * 1024 // 2 + 5000
     x = numpy.arange(n, dtype="<u2") & 0x3fff
     write(SCRATCH / "one-a" / "model.safetensors", {"w": ("BF16", [n], x.tobytes())})
@@ -319,7 +319,7 @@ def tolerances_are_numpys():
         equal(got.returncode, NO if beyond else OK, f"rtol {rtol} atol {atol}")
 
 
-def across_formats_and_versions():
+def equal_tensors_agree_across_formats():
     """The same tensors as another family and sharding saves them are equal; versions of one source are named by it."""
     raw = RNG.standard_normal(24).astype("<f4").tobytes()
     write(SCRATCH / "fa" / "model.safetensors", {"w": ("F32", [6, 4], raw)})
@@ -381,7 +381,7 @@ def known_digests_spare_reading():
     equal({r["name"]: (r["state"], r["changed"]) for r in json.loads(got.stdout)}, {"v": ("differs", 1), "w": ("equal", 0)}, "what differs is read")
 
 
-def what_cannot_be_read_is_said():
+def unreadable_tensors_are_reported():
     top = SCRATCH / "cut"
     for name in "ca", "cb":
         write(top / name / "model.safetensors", {"a": ("F32", [4], bytes(16)), "b": ("F32", [4], bytes(16))})
@@ -396,7 +396,7 @@ def what_cannot_be_read_is_said():
 
 # ---- verify ----
 
-def record_is_the_same_for_any_format_and_sharding():
+def records_agree_across_formats():
     raw = RNG.standard_normal(24).astype("<f4").tobytes()
     odd = "a\\b\n\u00e9"
     write(SCRATCH / "ra" / "model.safetensors", {"w": ("F32", [6, 4], raw), odd: ("U8", [3], b"abc"), "none": ("F32", [0], b"")})
@@ -476,7 +476,7 @@ def flipped_bits_and_swapped_tensors_are_found():
 
 # ---- find, du ----
 
-def tensors_are_found_by_what_they_are():
+def tensors_are_found_by_properties():
     nan = struct.pack("<4f", 1, math.nan, 2, 3)
     for version, w in ("step-1", 1.0), ("step-2", 2.0):
         write(SCRATCH / "find" / version / "model.safetensors",
@@ -507,7 +507,7 @@ def tensors_are_found_by_what_they_are():
     fails(NO, "", "find", "--changed-since", "7", top)
 
 
-def bytes_are_counted_by_prefix_dtype_and_file():
+def bytes_are_counted_by_group():
     raw = RNG.bytes(64)
     for shard, keys in ("1", ("a.x", "a.y")), ("2", ("b.x",)):
         write(SCRATCH / "du" / f"model-0000{shard}-of-00002.safetensors", {k: ("F32", [16], raw if k != "a.y" else raw[::-1]) for k in keys})
@@ -528,7 +528,7 @@ def bytes_are_counted_by_prefix_dtype_and_file():
     check(b"192 B, of which 128 B are unique" in run("du", SCRATCH / "du").stdout, "the sum")
 
 
-def what_was_loaded_is_verified():
+def loaded_tensors_are_verified():
     source, record = GOLDEN / "dcp-tp-fsdp" / "ckpt", SCRATCH / "load.digests"
     equal(run("verify", source, "--record", record).returncode, OK, "--record")
     good = record.read_text(encoding="utf-8")
@@ -551,7 +551,7 @@ def ends(code, says, *args):
     equal((got.returncode, says in last), (code, True), f"{args}: {got.stderr.decode()}")
 
 
-def versions_are_followed_and_the_first_bad_one_is_found():
+def the_first_bad_version_is_found():
     top, n, every = SCRATCH / "time", 12, []
     for i in range(1, n + 1):
         x = RNG.standard_normal(50).astype("<f4")
@@ -618,22 +618,22 @@ def versions_are_followed_and_the_first_bad_one_is_found():
 
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
-second_call_reads_nothing_and_sees_changes()
+a_second_call_reads_only_changes()
 nan_at_edges_is_found()
 unwritten_and_constant_are_noted()
 differences_are_numpys()
-one_element_is_found_wherever_it_is()
+one_element_is_found_anywhere()
 keys_shapes_and_dtypes_differ()
 layers_are_drawn()
 tolerances_are_numpys()
-across_formats_and_versions()
+equal_tensors_agree_across_formats()
 names_of_hf_and_mounts_are_compared()
 known_digests_spare_reading()
-what_cannot_be_read_is_said()
-record_is_the_same_for_any_format_and_sharding()
+unreadable_tensors_are_reported()
+records_agree_across_formats()
 flipped_bits_and_swapped_tensors_are_found()
-tensors_are_found_by_what_they_are()
-bytes_are_counted_by_prefix_dtype_and_file()
-what_was_loaded_is_verified()
-versions_are_followed_and_the_first_bad_one_is_found()
+tensors_are_found_by_properties()
+bytes_are_counted_by_group()
+loaded_tensors_are_verified()
+the_first_bad_version_is_found()
 finish()

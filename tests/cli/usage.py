@@ -18,7 +18,7 @@ VERBS = "mount umount index ls tree browse show cat stats diff verify find du sc
 LONG = ("mount", "plan", "load", "export", "save", "find", "stats")  # which need more options than fit a screen
 
 
-def pages():
+def every_verb_has_a_page():
     got = run("help")
     equal(got.returncode, OK, "dcpfs help")
     equal(run("--help").stdout, got.stdout, "dcpfs --help is dcpfs help")
@@ -37,7 +37,7 @@ def pages():
             equal(run(args[0], "-h").stdout, page.stdout, f"{args[0]} -h is help {args[0]}")
 
 
-def narrow():
+def pages_fit_the_terminal():
     """Pages fit the terminal from 40 columns on, by COLUMNS or by what the terminal says, and examples are still commands."""
     for i, (columns, most) in enumerate(((20, 40), (40, 40), (57, 57), (80, 80), (97, 97), (300, 100))):
         for args in sample([()] + [(verb,) for verb in VERBS], i):
@@ -71,7 +71,7 @@ def on_terminal(words, columns=80, **env):
     return got.decode().replace("\r\n", "\n")
 
 
-def colours():
+def colours_follow_the_terminal():
     """States have colours on a terminal, which change no word; nowhere else."""
     source = GOLDEN / "dcp-fsdp2" / "ckpt"
     words = ["ls", source]
@@ -86,7 +86,7 @@ def colours():
     check("\033[38;5;160mdiffers\033[0m" in on_terminal(["diff", source, "10", "20"], columns=160), "diff")
 
 
-def quiet():
+def quiet_leaves_errors():
     """--quiet leaves errors, what is asked for as data or a file, and the exit code."""
     source, out = GOLDEN / "dcp-fsdp2" / "ckpt", SCRATCH / "quiet"
     for words in (("index", source), ("verify", source, "20"), ("export", source, "20", out, "--as", "safetensors"), ("doctor", source),
@@ -107,7 +107,7 @@ def quiet():
     fails(USAGE, "nearest is", "load", "-q", "--layuot", source)
 
 
-def refusals():
+def misuse_is_refused():
     src = SCRATCH / "nothing"
     fails(USAGE, "nothing to do")
     fails(USAGE, 'no verb "lss"; nearest is "ls"', "lss")
@@ -146,7 +146,7 @@ def refusals():
     fails(ENV, "No such file", "mount", src, SCRATCH)
 
 
-def mount_points():
+def wrong_mount_points_are_refused():
     """What is wrong with a mount point is found before anything is mounted."""
     src = SCRATCH / "source"
     (src / "inside").mkdir(parents=True)
@@ -164,7 +164,7 @@ def mount_points():
     fails(USAGE, "is not empty", "mount", src, full)
 
 
-def urls():
+def urls_get_an_answer():
     """A URL is answered with what to do, by every verb that takes a SOURCE."""
     for url, says in (("s3a://b/run/1", "dcpfs ls s3://b/run/1\n"), ("gcs://b/run", "dcpfs ls gs://b/run\n"), ("file:///a/b", "a path already: /a/b\n"),
                       ("az://c", "rclone mount"), ("hdfs://n:9000/x y", "REMOTE:x y "), ("unknown+x://", "REMOTE: "), ("S3://b/run", "rclone mount")):
@@ -178,7 +178,7 @@ def urls():
     check(b"is a URL" not in got.stderr, f"a directory that is called so: {got.stderr}")
 
 
-def doctor_and_version():
+def doctor_and_version_agree():
     got = run("doctor", "--json")
     check(got.returncode in (OK, NO), f"doctor: exit {got.returncode}")
     report = json.loads(got.stdout)
@@ -219,7 +219,7 @@ def doctor_and_version():
     check(run("--version").stdout.startswith(f"dcpfs {version['dcpfs']}\n".encode()), "dcpfs --version")
 
 
-def doctor_without_capability():
+def doctor_notices_a_missing_capability():
     """Where the bounding set lacks CAP_SYS_ADMIN, as in a container by default, root cannot mount either."""
     barred = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-all"]
     if os.geteuid() != 0 or subprocess.run([*barred, "true"], stderr=subprocess.DEVNULL).returncode:
@@ -231,7 +231,7 @@ def doctor_without_capability():
           f"doctor does not say how to start the container: {report}")
 
 
-def doctor_without_the_device():
+def doctor_notices_a_forbidden_device():
     """Where the mode of the device keeps a user from it, that is said, also in a container."""
     other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     if (os.geteuid() != 0 or not os.path.exists("/dev/fuse") or os.stat("/dev/fuse").st_mode & 6 == 6 or
@@ -243,7 +243,7 @@ def doctor_without_the_device():
     check("chmod 0666 /dev/fuse" in found["advice"], f"doctor does not say what to do: {found}")
 
 
-def closed_and_full():
+def closed_outputs_are_no_error():
     """A reader that went away is not an error; a full disk is."""
     read, write = os.pipe()
     os.close(read)
@@ -258,15 +258,15 @@ def closed_and_full():
     equal(got.returncode, OK, "help with stdout closed")
 
 
-pages()
-narrow()
-colours()
-quiet()
-refusals()
-mount_points()
-urls()
-doctor_and_version()
-doctor_without_capability()
-doctor_without_the_device()
-closed_and_full()
+every_verb_has_a_page()
+pages_fit_the_terminal()
+colours_follow_the_terminal()
+quiet_leaves_errors()
+misuse_is_refused()
+wrong_mount_points_are_refused()
+urls_get_an_answer()
+doctor_and_version_agree()
+doctor_notices_a_missing_capability()
+doctor_notices_a_forbidden_device()
+closed_outputs_are_no_error()
 finish()

@@ -95,7 +95,7 @@ def copies_are_compared():
     check("has the recorded bytes" in seen, f"a copy with the recorded bytes: {seen}")
 
 
-def options_that_exclude_each_other_are_refused():
+def conflicting_options_are_refused():
     top = GOLDEN / "paddle-dist-flat" / "ckpt"
     fails(USAGE, "both write to stdout", "verify", "--record", "-", "--json", top)
     fails(USAGE, "--no-cache leaves out", "verify", "--resume", "--no-cache", top)
@@ -177,7 +177,7 @@ def manifests_of_model_signing_are_compared():
         check(run("verify", top).returncode == BAD, f"{sig}: another file")
 
 
-def manifests_that_do_not_cover_a_file_are_told():
+def uncovered_files_are_reported():
     top = signed("more")
     restate(top / "model.sig", lambda s: s["predicate"]["resources"].pop())
     fails(BAD, "model.safetensors: model.sig does not list it", "verify", top)
@@ -192,7 +192,7 @@ def manifests_that_do_not_cover_a_file_are_told():
     fails(BAD, "its statement is a https://example.org/other, which is not known", "verify", top)
 
 
-def manifests_that_are_hostile_or_unknown_are_told():
+def hostile_manifests_are_reported():
     """Names that lead outside, wrong forms and unknown algorithms: a reason each, and nothing outside is opened."""
     outside = SCRATCH / "outside"
     outside.write_text("secret")
@@ -233,7 +233,7 @@ def manifests_that_are_hostile_or_unknown_are_told():
     check(b"3 digests are by blake3, which is not known here" in got.stderr and b"these files were not compared" in got.stderr, got.stderr)
 
 
-def manifests_that_cannot_be_read_are_told():
+def unreadable_manifests_are_reported():
     """They are there, so nobody may take the files for compared."""
     top = signed("unread")
     sig = top / "model.sig"
@@ -251,7 +251,7 @@ def manifests_that_cannot_be_read_are_told():
     fails(BAD, "it cannot be read: JSON has more than 4000000 values", "verify", top)
 
 
-def a_source_that_is_a_file_is_compared_alone():
+def one_file_is_compared_alone():
     """What its manifest lists of the files beside it is not looked at."""
     top = signed("beside")
     (top / "config.json").write_text("{}")
@@ -302,13 +302,13 @@ def statements_are_records():
 checksums_of_archives_are_compared()
 false_ends_of_archives_are_given_up()
 copies_are_compared()
-options_that_exclude_each_other_are_refused()
+conflicting_options_are_refused()
 interrupted_reading_goes_on()
 statements_are_records()
 manifests_of_model_signing_are_compared()
-manifests_that_do_not_cover_a_file_are_told()
-manifests_that_are_hostile_or_unknown_are_told()
-manifests_that_cannot_be_read_are_told()
-a_source_that_is_a_file_is_compared_alone()
+uncovered_files_are_reported()
+hostile_manifests_are_reported()
+unreadable_manifests_are_reported()
+one_file_is_compared_alone()
 manifests_above_a_version_are_compared()
 finish()
