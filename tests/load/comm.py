@@ -155,19 +155,19 @@ def side_by_side(*calls):
 
 # ---- that they talk ----
 
-def talk():
+def ranks_talk():
     for world in (1, 2, 3, 8):
         Job().start_all(world, *ALL).good(world, f"{world} ranks", comm="tcp", nodes=1)
     Job("auto").start_all(2, "agree").good(2, "auto", comm="tcp")
     Job("auto").start(0, 1, "agree", torchrun=False).good(1, "auto without a launcher", comm="alone")
 
 
-def groups():
+def groups_load_beside_each_other():
     """Groups of a job load beside each other, what was rank 0 being another of them, and all of it after them."""
     Job(LOAD_SOURCE=SOURCE).start_all(4, "split=2", "load", "back", "load").good(4, "sub-groups that load")
 
 
-def objects():
+def objects_reach_every_rank():
     """The bytes of objects, as the file has them."""
     for n in (1, 2, 4):
         with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +176,7 @@ def objects():
                 check(False, what)
 
 
-def coordinator():
+def the_coordinator_decides():
     """The rank that finds the version: what it is told counts, and all name the same one."""
     for n, rank in (1, 0), (2, 1), (4, 2):
         job = Job(LOAD_SOURCE=SOURCE)
@@ -196,7 +196,7 @@ def coordinator():
         job.bad(f"different coordinators: {steps}", errno.EINVAL, says="dcpload_config.coordinator is ")
 
 
-def alike():
+def differing_options_are_named():
     """Ranks that set an option differently are told which, and both values; a rank that cannot add what it wants fails all."""
     for which, values, says in ("exchange", (1, 3), 'dcpload_config.exchange is "never" on rank 0 and "all" on rank 1'), \
             ("flags", (2, 3), 'DCPLOAD_STRICT is "not set" on rank 0 and "set" on rank 1'):
@@ -209,22 +209,22 @@ def alike():
         job.bad(f"rank {rank} gives up", errno.ENOENT, rank, 'no tensor "nothing"')
 
 
-def late_ranks():
+def late_ranks_are_waited_for():
     job = Job().start(1, 3, *ALL).start(2, 3, "late=2", *ALL)
     time.sleep(0.6)
     job.start(0, 3, *ALL).good(3, "rank 0 is the last to come")
 
 
-def late_welcome():
+def late_welcomes_are_counted():
     """Rank 0 counts a rank that has shown who it is, however busy that rank's machine is then."""
     Job(LOAD_BUSY="1").start_all(3, "agree").good(3, "welcomes are read late")
 
 
-def large():
+def large_messages_arrive():
     Job().start_all(3, "gather=6000000").good(3, "more than a round of gather and a socket hold")
 
 
-def hosts():
+def hosts_are_found():
     Job(host="localhost").start_all(3, *ALL).good(3, "localhost")
     Job(host=NAME).start_all(3, *ALL).good(3, "the name of this host")
     if own_address():
@@ -238,7 +238,7 @@ def hosts():
     Job(host="::1").start_all(3, *ALL).good(3, "IPv6")
 
 
-def many():
+def many_ranks_meet():
     """More ranks than a process may have files open, by the usual soft limit; and than it may have at all."""
     if b"__asan_init" in open(PROGRAM, "rb").read() or b"__tsan_init" in open(PROGRAM, "rb").read():
         print("1,100 ranks left out: a sanitizer takes too much memory for each")
@@ -258,7 +258,7 @@ def many():
                     break
 
 
-def launchers():
+def launchers_are_understood():
     job = Job("auto")
     job.env |= {"MASTER_ADDR": "", "MASTER_PORT": "", "SLURM_JOB_ID": str(free_port()), "SLURM_STEP_ID": "0",
                 "SLURM_STEP_NODELIST": "localhost,node[01-07]", "SLURM_STEP_NUM_TASKS": "2"}
@@ -274,7 +274,7 @@ def launchers():
     Job(DCPLOAD_PORT=str(free_port())).start_all(2, *ALL).good(2, "DCPLOAD_PORT")
 
 
-def two_jobs():
+def jobs_share_ports():
     port = free_port(40)
     jobs = [Job(port=port, TORCHELASTIC_RUN_ID=name).start_all(3, *ALL) for name in ("one", "other")]
     for job in jobs:
@@ -283,13 +283,13 @@ def two_jobs():
 
 # ---- that they fail together ----
 
-def failures():
+def failures_fail_all():
     for world, rank in ((1, 0), (2, 1), (4, 0), (4, 3)):
         Job().start_all(world, f"agree={rank}").bad(f"rank {rank} of {world} fails", errno.EIO,
                                                     rank if world > 1 else None, "was told to fail")
 
 
-def no_memory():
+def lack_of_memory_fails_all():
     """However early rank 1 runs out of memory, the others do not wait for it."""
     jobs = [Job().start_all(3, "agree", f"memory={n}", step) for n in range(1, 9) for step in ("split=1", "split=2")]
     failed = 0
@@ -302,7 +302,7 @@ def no_memory():
     check(failed >= 10, f"only {failed} allocations failed")
 
 
-def killed():
+def killed_ranks_fail_all():
     jobs = []
     for victim in (0, 2):
         for then in (["agree"], ["gather=100000"], ["nodes"], ["split=2"], ["late=0", "late=1", "agree"]):
@@ -316,7 +316,7 @@ def killed():
     end_killed(jobs)
 
 
-def forged():
+def forged_frames_fail_all():
     """A rank that has the secret and then sends frames of its own making fails the job, with one message, and no more."""
     jobs = [(kind, liar, Job().start_all(3, "agree", f"forge-{kind}={liar}", *steps))
             for liar in (0, 2) for kind in ("here", "long", "code", "noise") for steps in (["agree"], ["gather=100000"])]
@@ -331,7 +331,7 @@ def end_killed(jobs):
     jobs.clear()
 
 
-def killed_while_they_meet():
+def ranks_killed_early_fail_all():
     def attempt(seconds):
         job = Job(DCPLOAD_TIMEOUT=str(seconds + 10)).start(0, 4).start(1, 4).start(2, 4)
         time.sleep(seconds / 10)  # until rank 1 has come to rank 0
@@ -341,7 +341,7 @@ def killed_while_they_meet():
     at_last(attempt)
 
 
-def hangs():
+def hanging_ranks_fail_all():
     def hang(victim, step, late):
         def attempt(seconds):
             job = Job().start_all(4, "agree", f"timeout={seconds * 1000}", *["late=0"] * late, f"hang={victim}", step)
@@ -354,7 +354,7 @@ def hangs():
     side_by_side(hang(0, "agree", 0), hang(0, "split=2", 0), hang(2, "agree", 0), hang(2, "split=2", 0), hang(2, "agree", 6))
 
 
-def no_rank_comes():
+def missing_ranks_are_named():
     def one(what, code, says, **env):
         at_last(lambda seconds: Job(DCPLOAD_TIMEOUT=str(seconds), **env).start(1, 2).faults(what, code, says=says))
     side_by_side(
@@ -364,7 +364,7 @@ def no_rank_comes():
         lambda: one("no such host", errno.EHOSTUNREACH, "no-such-host.invalid, where rank 0 should be: ", host="no-such-host.invalid"))
 
 
-def disagree():
+def disagreeing_ranks_are_refused():
     Job().start(0, 3).start(1, 3).start(2, 4).bad(
         "one rank of another number", errno.EPROTO, says="rank 2 was started as one of 4 ranks, rank 0 as one of 3")
     Job().start(0, 3).start(1, 3).start(1, 3, name="again").bad(
@@ -372,7 +372,7 @@ def disagree():
     Job().start(0, 2, "split=1").start(1, 2, "nodes").bad("other functions", errno.EPROTO, says="do not call the same functions")
 
 
-def environment():
+def wrong_variables_are_named():
     for env, says in (({"RANK": "x"}, 'RANK is "x"'), ({"RANK": "2"}, 'RANK is 2, but WORLD_SIZE is 2'),
                       ({"RANK": "-1"}, 'RANK is "-1"'), ({"WORLD_SIZE": "0"}, 'WORLD_SIZE is "0"'),
                       ({"MASTER_ADDR": None}, "MASTER_ADDR does not say"), ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
@@ -391,7 +391,7 @@ def environment():
 
 # ---- strangers ----
 
-def secrets():
+def secrets_must_agree():
     secret = "open sesame " + "x" * 100
     Job(DCPLOAD_SECRET=secret).start_all(3, *ALL).good(3, "a secret")
     def differ(other):
@@ -406,7 +406,7 @@ def secrets():
     side_by_side(differ("closed"), differ(None), differ(""))
 
 
-def secret_of_user():
+def users_have_a_secret():
     """Where no secret is given, ranks that meet by TCP have that of a file which only their user can read."""
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as other:
         path = os.path.join(home, ".config/dcpfs/secret")
@@ -448,7 +448,7 @@ def listening(process):
     return [row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
 
 
-def addresses():
+def rank_0_listens_at_its_address():
     """Rank 0 listens where MASTER_ADDR says, and nowhere else; on one node at no port at all."""
     own = own_address()
     hosts = {"localhost": [], "127.0.0.1": [], "::1": []}
@@ -471,7 +471,7 @@ def addresses():
         job.ranks[0].communicate()
 
 
-def users():
+def other_users_are_refused():
     """On one node a process of another user is refused as a rank, and as rank 0; with a secret of the user's it may be."""
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     if os.geteuid() != 0 or subprocess.run([*other, PROGRAM, "x"], check=False, capture_output=True).returncode not in (0, 1):
@@ -575,7 +575,7 @@ def let_listen(*manners):
                 s.end()
 
 
-def strangers_listen():
+def listening_strangers_are_passed():
     port, there = let_listen("silent", "close", "garbage", "echo", "mimic", "reject")
     secret = "open sesame"
     job = Job(host=NAME, port=port, DCPLOAD_SECRET=secret)
@@ -594,7 +594,7 @@ def strangers_listen():
     there[0].end()
 
 
-def strangers_connect():
+def connecting_strangers_are_dropped():
     port = free_port()
     job = Job(host=NAME, DCPLOAD_PORT=str(port)).start(0, 3, *ALL)
     conns = []
@@ -616,8 +616,13 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, late_welcome, large, hosts, launchers, two_jobs, failures, no_memory, killed, forged, killed_while_they_meet, hangs, no_rank_comes,
-         disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
+TESTS = [many_ranks_meet, ranks_talk, groups_load_beside_each_other, objects_reach_every_rank, the_coordinator_decides,
+         differing_options_are_named, late_ranks_are_waited_for, late_welcomes_are_counted, large_messages_arrive,
+         hosts_are_found, launchers_are_understood, jobs_share_ports, failures_fail_all, lack_of_memory_fails_all,
+         killed_ranks_fail_all, forged_frames_fail_all, ranks_killed_early_fail_all, hanging_ranks_fail_all,
+         missing_ranks_are_named, disagreeing_ranks_are_refused, wrong_variables_are_named, secrets_must_agree,
+         users_have_a_secret, rank_0_listens_at_its_address, other_users_are_refused, listening_strangers_are_passed,
+         connecting_strangers_are_dropped]
 
 
 def run(test):

@@ -49,7 +49,7 @@ def one(*argv, code=0, **env):
     return job.said[0]
 
 
-def calls():
+def every_call_may_fail():
     """Each call of the driver fails once."""
     source = checkpoint(1)
     argv = [source, "--layout", "dim1x2", "--rank", 1, "--json", "--check", "--staging", "1M"]
@@ -74,7 +74,7 @@ def calls():
         check("no memory for" in said and f"{name}: CUDA_ERROR_OUT_OF_MEMORY" in said, said)
 
 
-def later():
+def queued_work_may_fail():
     """Work that fails, or never ends, once it is queued; in one of several ranks."""
     source = checkpoint(1)
     for exchange in ("never", "node"):
@@ -94,7 +94,7 @@ def later():
     check("rank 1: no memory for" in job.said[0] and "OUT_OF_MEMORY" in job.said[0], job.said[0])
 
 
-def hangs():
+def hanging_work_keeps_its_memory():
     """What never ends goes on using its memory, whatever that is: none of it is freed (the fake ends a process that does), and the
     message says so."""
     source, running = checkpoint(1), []
@@ -123,7 +123,7 @@ class Log:
         return [e for e in self.events if e[0] == "+" and e[2] in kinds]
 
 
-def order():
+def copies_keep_their_order():
     """Copies come from pinned memory, several are under way at a time, and a kernel follows its bytes."""
     source = checkpoint(8)
     for layout, exchange, ranks in (("fsdp2", "never", 2), ("dim1x2", "node", 2), ("dim1x4", "node", 4)):
@@ -149,7 +149,7 @@ def order():
                 check(len(done) >= 2, "a kernel that ran before bytes and jobs were there")
 
 
-def fetched():
+def gpus_are_read_in_large_pieces():
     """What a GPU has gets to the host by several pieces of 4 MiB at a time, all into pinned memory."""
     log, out = lib.fresh("log") / "0", lib.fresh("dump")
     for what, argv, whole in ("a dump", ["--dump", out], 4 * MIB), ("less than a piece", ["--check"], 0):
@@ -168,7 +168,7 @@ def fetched():
         check(sizes.count(whole) * whole > 0.7 * sum(sizes) or not whole, f"pieces: {sizes[:20]}")
 
 
-def overlap():
+def reading_and_copying_overlap():
     """Files are read while copies are under way, and the other way round: by the trace, whichever of them takes longer."""
     source, trace = checkpoint(8), lib.fresh("trace") / "trace.json"
     for io in ("direct", "buffered"):
@@ -185,7 +185,7 @@ def overlap():
         check(two * 5 > len(copies), f"{two} of {len(copies)} copies began during another")
 
 
-def staging():
+def staging_keeps_its_limit():
     """Not more than is allowed is used, nor pinned; the rest of it is the device's."""
     source = checkpoint(2)
     for exchange in ("never", "node", "all"):
@@ -202,7 +202,7 @@ COMPAT = "cuFile in its compatibility mode, by way of the host: nvidia-fs is not
 HOST = " reads by the host, "
 
 
-def gds():
+def cufile_gives_the_same():
     """cuFile reads into the device: the same bytes, and what it refuses is read by the host, with the reason."""
     source = checkpoint(2)
     try:
@@ -288,7 +288,7 @@ def batches(argv):
         check(bool(got) and sum(w[0] == "file" for w in lines) >= (0 if "not gds" in says else 30), "reads")
 
 
-def machines():
+def machines_are_described():
     """What a machine has decides what is said of it."""
     source = checkpoint(1)
     for env, device, says in (
@@ -308,7 +308,7 @@ def machines():
     check(got and got["device"] is None and "it has no unified addresses" in got["device_why"], f"{got}")
 
 
-def near():
+def staging_is_near_the_gpu():
     """Staging is on the node of memory that the GPU's place on the bus names: of each rank what it reads to."""
     source = checkpoint(2)
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -334,4 +334,6 @@ def near():
 
 lib.why_not = lambda: None
 jobs.DEVICE = []
-lib.main(calls, later, hangs, order, fetched, overlap, staging, gds, machines, near)
+lib.main(every_call_may_fail, queued_work_may_fail, hanging_work_keeps_its_memory, copies_keep_their_order,
+         gpus_are_read_in_large_pieces, reading_and_copying_overlap, staging_keeps_its_limit, cufile_gives_the_same,
+         machines_are_described, staging_is_near_the_gpu)

@@ -12,11 +12,11 @@ import sys
 
 import jobs
 import lib
-from jobs import Job, apart, busy, checkpoint, goldens, ranks, shards
+from jobs import Job, apart, busy, checkpoint, golden_versions_are_loaded, ranks_load_the_same, shards_agree_with_the_frameworks
 from lib import case, check
 
 
-def gds():
+def cufile_gives_the_same():
     """By cuFile, whatever it can do here: the same bytes, and the report says how they came."""
     source = checkpoint(8)
     for extra in ([], ["--dtype", "F16"], ["--layout", "dim1x3", "--rank", 1], ["--cold"], ["--staging", "1M"],
@@ -27,7 +27,7 @@ def gds():
             print(f"gds: {got['io']}: {got['io_why']}")
 
 
-def kinds():
+def every_kind_of_memory_is_filled():
     """Destinations of every kind of memory that CUDA has."""
     source = checkpoint(2)
     for device in ("cuda,managed", "cuda,pinned", "auto", "cuda:0"):
@@ -36,7 +36,7 @@ def kinds():
             Job(1, source, "--device", device, "--check", "--json", *extra, comm="alone").report()
 
 
-def nccl():
+def nccl_gives_the_same():
     """What one rank reads goes from GPU to GPU, where NCCL takes the ranks; else the report says why not."""
     source = checkpoint(2)
     for n, layout in ((2, "dim1x2"), (2, "dim2x2"), (4, "fsdp4")):
@@ -48,7 +48,7 @@ def nccl():
             check(got["nccl"] or "; not by NCCL: " in got["exchange_why"], got["exchange_why"])
 
 
-def ipc():
+def ipc_gives_the_same():
     """The same of several processes on one GPU that read from each other's memory; else the report says why not. The last is killed
     while it loads: the others end, and the GPU serves the next load."""
     source = checkpoint(64)
@@ -69,7 +69,7 @@ def ipc():
     Job(2, source, *one, "--layout", "dim1x2", "--check").report()
 
 
-def sanitizer():
+def the_sanitizer_finds_nothing():
     """Every kernel and copy, watched."""
     program = shutil.which("compute-sanitizer", path=":".join((os.environ.get("PATH", ""), *glob.glob("/usr/local/cuda*/bin"))))
     if not program:
@@ -100,4 +100,6 @@ else:
     lib.why_not = lambda: None
     print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile", "NCCL", "CUDA IPC")))
 jobs.DEVICE = ["--device", "cuda"]
-lib.main(kinds, gds, nccl, ipc, sanitizer, ranks, shards, goldens)  # what only this tests first: time may be short
+# what only this file tests is first: time may be short
+lib.main(every_kind_of_memory_is_filled, cufile_gives_the_same, nccl_gives_the_same, ipc_gives_the_same,
+         the_sanitizer_finds_nothing, ranks_load_the_same, shards_agree_with_the_frameworks, golden_versions_are_loaded)

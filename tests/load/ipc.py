@@ -34,7 +34,7 @@ def several(ranks, *argv, device=ONE, **more):
     return nccl.several(ranks, *argv, *device, **more)
 
 
-def calls():
+def every_call_may_fail():
     """Each call fails, or what it queued never ends."""
     source, running = checkpoint(1), []
     for name, n, what in OUTCOMES:
@@ -58,14 +58,14 @@ def calls():
             check(got["exchange"] == "all" and why.endswith(nccl.IPC), why)
 
 
-def short_window():
+def short_windows_are_refused():
     """A rank whose window has fewer bytes than it says fails the load, before anything of it is read."""
     job = several(2, checkpoint(1), "--layout", "dim1x2", env_of=lambda r: {"FAKE_CUDA_SHORT": "1"} if r == 1 else {}).end()
     check(len(set(job.codes)) == 1 and job.codes[0] > 0, f"exit codes {job.codes}: {job.said}")
     check("rank 1: cuda:0" in job.said[0] and "bytes is announced, and its mapping has 4096" in job.said[0], job.said[0])
 
 
-def equal_bytes():
+def every_rank_has_its_bytes():
     """Every rank has its bytes, on one GPU and on several; within what staging allows, and the trace shows when they came."""
     old = {"FAKE_NCCL_VERSION": "21304"}
     mixed = checkpoint(shapes={f"{i}": [8, [128, 8192][i % 2]] for i in range(12)})
@@ -81,7 +81,7 @@ def equal_bytes():
                 equal({e["pid"] for e in json.loads(lib.read(trace))["traceEvents"] if e["name"] == "exchange"}, set(range(n)), "ranks")
 
 
-def order():
+def bytes_go_to_a_gpu_once():
     """Each byte goes to a GPU once, however many ranks need it, and none is replaced while another rank, a slow one, may still read
     it."""
     source = checkpoint(shapes={"big": [512, 2048]})
@@ -99,7 +99,7 @@ def order():
         equal(sum(w[0] == "map" for w in lines), sum(w[0] == "unmap" for w in lines), "windows that are mapped, and no more")
 
 
-def doctor():
+def doctor_uses_no_gpu():
     """What can be known of it without using a GPU."""
     for env, says in (({}, "the first GPU takes several processes; it reaches the memory of 1 of 1 others"),
                       ({"FAKE_CUDA_MODE": "3"}, "the first GPU takes one process at a time"),
@@ -110,9 +110,10 @@ def doctor():
         check(says in found["CUDA IPC"]["found"] and (found["CUDA IPC"]["state"] == "ok") == (not env), f"{found['CUDA IPC']}")
 
 
-def killed():
+def killed_ranks_end_the_load():
     """One is killed, or stops: the others end, and do not free what it may have mapped."""
-    nccl.killed("cuda:0")
+    nccl.killed_ranks_end_the_load("cuda:0")
 
 
-lib.main(calls, short_window, equal_bytes, order, doctor, killed)
+lib.main(every_call_may_fail, short_windows_are_refused, every_rank_has_its_bytes, bytes_go_to_a_gpu_once, doctor_uses_no_gpu,
+         killed_ranks_end_the_load)

@@ -85,7 +85,7 @@ def dumped(ranks, layout, *argv):
     return [{k: sha(v) for k, v in parts(p).items()} for p in sorted(into.iterdir())]
 
 
-def goldens():
+def golden_versions_are_loaded():
     """Every version, whole, by one process: the manifest's digests. On a GPU that is not there every fourth."""
     seen = tried = 0
     for folder in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "ckpt").is_dir() and p.name != "hostile"):
@@ -109,7 +109,7 @@ def goldens():
     check(seen > (250 if DEVICE else 1000), f"{seen} tensors compared")
 
 
-def shards():
+def shards_agree_with_the_frameworks():
     """What frameworks cut for each rank, by jobs of as many processes."""
     seen = 0
     for folder, ways in (("dcp-fsdp2", ("--exchange", "node")), ("dcp-tp-fsdp", ("--io", "direct")),
@@ -153,7 +153,7 @@ def apart():
     return source
 
 
-def ranks():
+def ranks_load_the_same():
     """1 to 8 of them: the same bytes in every way, and of a node each byte read once."""
     source = checkpoint()
     for n in (1, 2, 3, 4, 8):
@@ -173,7 +173,7 @@ def ranks():
                     equal(got["read"], sum(r["read"] for r in got["per_rank"]), "what ranks read")
 
 
-def regions():
+def random_regions_are_loaded():
     """Layouts at random, as lists of regions: the bytes that each line names."""
     shapes = {"a": [211, 96], "b [0]": [64, 1000], "c": [1, 7]}
     source, layout = checkpoint(shapes=shapes), lib.WORK / "some.regions"
@@ -208,7 +208,7 @@ def is_cached(fd, at):
     return LIBC.syscall(451, fd, (ctypes.c_uint64 * 2)(at, 1), pages, 0) == 0 and pages[0] > 0
 
 
-def counted():
+def bytes_from_disk_are_counted():
     """The kernel says so, too: bytes that come from the disk, of a job that shares what it reads past the page cache."""
     source = checkpoint(32)
     size = os.path.getsize(source / "step-1" / "model.safetensors")
@@ -243,7 +243,7 @@ def counted():
     check(size * 0.4 < disk < size * 0.6 + MIB, f"{disk} bytes came from the disk of {size}, of which half was cached")
 
 
-def overlap():
+def reading_and_placing_overlap():
     """Files are read while what was read before is placed, by the trace."""
     source, trace = checkpoint(32), lib.WORK / "trace.json"
     for exchange in ("node", "never"):
@@ -257,7 +257,7 @@ def overlap():
         check(both > 0 and sum(len(s["place"]) for s in spans) > 10, f"{both} parts were placed during a read: {spans}")
 
 
-def choices():
+def choices_are_explained():
     """Which rank reads for which, if no option says so; what was chosen, and why."""
     source = checkpoint(1)
     size = os.path.getsize(source / "step-1" / "model.safetensors")
@@ -293,7 +293,7 @@ def choices():
         check(not got or got["read"] < size * 1.02, f"read {got and got['read']} of {size}")
 
 
-def mounts():
+def paths_in_mounts_are_loaded():
     """Whatever path in a mount: the same version; its files, or what the mount reads of them."""
     if NO_MOUNT:
         print(f"mounts left out: {NO_MOUNT}")
@@ -331,7 +331,7 @@ def mounts():
                       {k: sha(v) for k, v in parts(at / "model.safetensors").items()}, "its part")
 
 
-def hidden():
+def hidden_files_come_through_the_mount():
     """Ranks that see a mount and not its files, in a mount namespace of their own or as another user: through the mount."""
     if NO_MOUNT or os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         print("files that are hidden left out: they take a mount, root and a mount namespace")
@@ -382,7 +382,7 @@ def hidden():
     os.chmod(source, 0o755)
 
 
-def forbidden():
+def forbidden_files_are_named():
     """One rank may not read the directory, the version, or a file of it: no rank loads, one says whose and which."""
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     if os.geteuid() != 0 or subprocess.run([*other, os.path.abspath(lib.PROGRAM), "--version"], check=False, capture_output=True).returncode:
@@ -408,7 +408,7 @@ def forbidden():
         equal((job.codes, job.said), ([3] * 3, [f"dcpfs: {says}\n", "", ""]), "exit codes and messages")
 
 
-def pages():
+def destinations_ask_for_huge_pages():
     """Destinations ask for huge pages."""
     if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
         print("huge pages left out: this kernel has none")
@@ -423,7 +423,7 @@ def pages():
     check(any(kib * 1024 >= os.path.getsize(source / "step-1" / "model.safetensors") - 4096 for kib in asked), f"KiB of huge pages: {asked}")
 
 
-def valgrind():
+def valgrind_finds_nothing():
     """One rank under Valgrind: no byte that was not set is looked at, none is lost."""
     if not shutil.which("valgrind") or b"__asan_init" in lib.read(os.path.abspath(lib.PROGRAM)):
         print("valgrind left out: it is not installed, or the build has sanitizers")
@@ -435,7 +435,7 @@ def valgrind():
             by=lambda r: watched, comm="alone").report()
 
 
-def dying():
+def killed_ranks_are_named():
     """One is killed, at any time: the others end, and say who it was."""
     source = checkpoint(2)
     for victim, exchange in ((0, "node"), (2, "node"), (1, "never"), (0, "never")):
@@ -464,7 +464,7 @@ def state(process):
     return lib.read(f"/proc/{process.pid}/stat").decode().rpartition(")")[2].split()[0]
 
 
-def pinned():
+def ranks_stopped_in_any_phase_are_named():
     """One is killed, or stops for good, in each phase: the others end, and one of them says who it was and in which phase."""
     stopper = pathlib.Path(lib.PROGRAM).resolve().parent.parent / "tests" / "load" / "libdcpfs-stop.so"
     source = checkpoint(8)
@@ -508,7 +508,7 @@ def busy(process):
     return int(fields[11]) + int(fields[12]) > 20  # clock ticks
 
 
-def hanging():
+def hanging_ranks_are_named():
     """One stops: the others give up at the timeout."""
     source = checkpoint(2)
     running = []
@@ -532,7 +532,7 @@ def hanging():
         check(0 not in job.codes, f"exit codes {job.codes}")
 
 
-def writing():
+def ranks_stopped_while_writing_are_named():
     """One of those that export, or save, stops while they write: the others end within the timeout, and one says who it was."""
     source, running, out = checkpoint(64), [], lib.fresh("out")
     for victim in (0, 2):
@@ -563,7 +563,7 @@ def writing():
               f"messages: {job.said}")
 
 
-def no_room():
+def a_full_shm_is_survived():
     """What ranks share is memory without a name: a full /dev/shm changes nothing."""
     fill = 'mount -t tmpfs -o size=4k none /dev/shm && ! head -c 8192 /dev/zero >/dev/shm/full 2>/dev/null && exec "$@"'
     full = ["unshare", "-m", "--propagation", "private", "sh", "-c", fill, "sh"]
@@ -575,7 +575,7 @@ def no_room():
     equal(got and (got["exchange"], got["checked"]), ("node", True), "the report")
 
 
-def differing():
+def differing_ranks_are_named():
     """A rank that was started otherwise."""
     source = checkpoint(1, (1, 2))
     case("one has another number of ranks in its layout")
@@ -614,4 +614,9 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, *([] if DEVICE else [writing]), differing, no_room)
+    host = [] if DEVICE else [forbidden_files_are_named, choices_are_explained, reading_and_placing_overlap,
+            destinations_ask_for_huge_pages, valgrind_finds_nothing, ranks_stopped_in_any_phase_are_named,
+            ranks_stopped_while_writing_are_named]
+    lib.main(golden_versions_are_loaded, shards_agree_with_the_frameworks, ranks_load_the_same, random_regions_are_loaded,
+             bytes_from_disk_are_counted, paths_in_mounts_are_loaded, hidden_files_come_through_the_mount, *host,
+             killed_ranks_are_named, hanging_ranks_are_named, differing_ranks_are_named, a_full_shm_is_survived)

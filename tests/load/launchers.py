@@ -50,7 +50,7 @@ def loaded(p, ranks, comm="tcp", **expect):
 
 # ---- torchrun ----
 
-def torchrun():
+def torchrun_starts_ranks():
     program = pathlib.Path(os.environ.get("DCPFS_TEST_TORCH") or sys.executable).with_name("torchrun")
     if not program.exists():
         print(f"torchrun left out: no {program}; DCPFS_TEST_TORCH may name a python that has torch")
@@ -156,7 +156,7 @@ class Cluster:
         return self.start("srun", "--overcommit", "-n", ranks, *words, **env)
 
 
-def srun():
+def srun_starts_ranks():
     missing = [name for name in ("munged", "slurmctld", "slurmd", "srun", "sinfo") if not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         print(f"srun left out: no {', '.join(missing)}; Debian: slurm-wlm, munge")
@@ -200,4 +200,4 @@ def srun():
 lib.why_not = lambda: None  # it mounts nothing
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # daemons end with it
-    lib.main(torchrun, srun)
+    lib.main(torchrun_starts_ranks, srun_starts_ranks)

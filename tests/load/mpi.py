@@ -65,16 +65,16 @@ def good(n, env, comm, *steps):
         check(a["code"] == 0 and a["ranks"] == n and a["comm"] == comm, f"{n} ranks, {steps}: {a}")
 
 
-def talk():
+def ranks_talk():
     for n in (1, 4):
         good(n, WITH, "mpi", "auto", *ALL)
 
 
-def groups():
+def groups_load():
     good(4, WITH | {"LOAD_SOURCE": "tests/golden/dcp-fsdp2/ckpt"}, "mpi", "mpi", "split=2", "load", "back", "load")
 
 
-def objects():
+def objects_reach_every_rank():
     source = "tests/golden/dcp-fsdp2/ckpt"
     with tempfile.TemporaryDirectory() as folder:
         good(2, WITH | {"LOAD_SOURCE": source, "LOAD_OBJECTS": folder}, "mpi", "mpi", "objects")
@@ -82,7 +82,7 @@ def objects():
             check(False, what)
 
 
-def coordinator():
+def the_coordinator_decides():
     env = WITH | {"LOAD_SOURCE": "tests/golden/dcp-fsdp2/ckpt"}
     good(3, env, "mpi", "mpi", "coordinator=2", "load", "coordinator=1", "load")
     _, answers, _, said = mpirun(2, env, RANKS, "mpi", "coordinator=2", "load")
@@ -91,23 +91,23 @@ def coordinator():
         check(a["code"] == -errno.EINVAL and "no rank 2 to be the coordinator" in a["text"], f"no such coordinator: {a}")
 
 
-def talk_without():
+def ranks_talk_without_mpi():
     good(3, BASE, "tcp", "auto", "nodes", "agree", "gather=1000")
 
 
-def own():
+def own_communicators_work():
     rc, _, _, said = mpirun(4, WITH, FROM_MPI)
     check(rc == 0, f"a communicator of the program's own: exit {rc}: {said}")
 
 
-def failure():
+def failures_name_the_rank():
     _, answers, _, said = mpirun(4, WITH, RANKS, "mpi", "agree=2")
     check(answers, f"a failure: {said}")
     for a in answers:
         check(a["code"] == -errno.EIO and a["error_rank"] == 2, f"a failure: {a}")
 
 
-def late():
+def hanging_ranks_end_the_job():
     # mpirun ends the rest when the first rank has given up.
     rc, answers, took, said = mpirun(4, WITH, RANKS, "mpi", "agree", "timeout=4000", "hang=2", "agree")
     check(rc != 0 and took < 100, f"a rank hangs: exit {rc} after {took:.1f} s: {said}")
@@ -116,7 +116,7 @@ def late():
         check(a["code"] == -errno.ETIMEDOUT and "did not answer within 4.0 s" in a["text"], f"a rank hangs: {a}")
 
 
-def killed():
+def killed_ranks_end_the_job():
     rc, _, took, said = mpirun(4, WITH, RANKS, "mpi", "agree", "die=1", "agree")
     check(rc != 0 and took < 100, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
 
@@ -127,7 +127,7 @@ def make_source(path, body):
         f.write(struct.pack("<Q", len(header)) + header + body)
 
 
-def exporting():
+def ranks_export_together():
     """Three that mpirun starts write together what one writes, by MPI and without it."""
     with tempfile.TemporaryDirectory() as top:
         source, files = os.path.join(top, "source"), {}
@@ -141,7 +141,7 @@ def exporting():
         check(files.get("alone") and all(f == files["alone"] for f in files.values()), "exported by MPI, or without it: other bytes")
 
 
-def loading():
+def killed_loads_end():
     """Of ranks that load and send each other what they read, one is killed: mpirun ends the others; where it lets them go on,
     they give up at the timeout."""
     with tempfile.TemporaryDirectory() as source:
@@ -186,7 +186,7 @@ def busy(pid):
         return True
 
 
-def missing():
+def a_missing_module_is_named():
     p = subprocess.run([RANKS, "mpi"], env=BASE, capture_output=True, text=True, timeout=PATIENCE)
     a = json.loads(p.stdout)
     check(a["code"] == -errno.ELIBACC and "libdcpload-mpi.so" in a["text"] and "torchrun" in a["text"], str(a))
@@ -197,7 +197,7 @@ def missing():
     check(a["code"] == -errno.EPROTO and "sees 1 ranks, the launcher started 3" in a["text"], str(a))
 
 
-def beside():
+def the_module_is_found_beside():
     for folder in ("", "load"):  # as it is installed, as it is built
         with tempfile.TemporaryDirectory() as where:
             program = shutil.copy(RANKS, where)
@@ -212,7 +212,10 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, groups, objects, coordinator, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
+    for result in [pool.submit(test) for test in (ranks_talk, groups_load, objects_reach_every_rank, the_coordinator_decides,
+            ranks_talk_without_mpi, own_communicators_work, failures_name_the_rank, hanging_ranks_end_the_job,
+            killed_ranks_end_the_job, ranks_export_together, killed_loads_end, a_missing_module_is_named,
+            the_module_is_found_beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

@@ -61,7 +61,7 @@ def outcome(job, what, name, rank, hangs):
         equal((got["exchange"], got["nccl"]), ("all", "2.28.9"), "the exchange")
 
 
-def calls():
+def every_call_may_fail():
     """Each call of NCCL fails, or never ends."""
     source = checkpoint(1)
     equal({name for name, _, _ in OUTCOMES} | {"ncclGetErrorString", "ncclGetLastError"}, set(CALLS), "calls with an outcome")
@@ -100,7 +100,7 @@ def fail_calls(source, outcomes, timeout):
         outcome(job, what, name, rank, hangs)
 
 
-def machines():
+def one_rank_decides_for_all():
     """What a rank has decides for all."""
     source = checkpoint(1)
     without, other = lib.fresh("lib"), lib.fresh("lib")
@@ -126,7 +126,7 @@ def machines():
         check(says in " ".join(page.split()), page)
 
 
-def equal_bytes():
+def every_rank_has_its_bytes():
     """Every rank has its bytes, whatever is needed of them by how many, and the trace shows when they came."""
     seen = 0
     mixed = checkpoint(shapes={f"{i}": [8, [128, 8192][i % 2]] for i in range(12)})  # parts to be packed, and not
@@ -145,7 +145,7 @@ def equal_bytes():
     equal(seen, 12, "jobs")
 
 
-def little():
+def only_needed_bytes_are_sent():
     """All need the same, a little of each block that is read: that is sent, and not the blocks."""
     source = checkpoint(shapes={f"{k}.{i}": shape for i in range(8) for k, shape in (("big", [64, 4096]), ("small", [16, 16]))})
     logs = [lib.fresh("log") / str(r) for r in range(2)]
@@ -155,7 +155,7 @@ def little():
     check(got and sent < got["read"], f"{sent} bytes went to GPUs of {got and got['read']} that are read")
 
 
-def nodes():
+def nodes_read_each_byte_once():
     """Between nodes, where ranks meet by TCP: each byte is read once all the same."""
     other = ["unshare", "--uts", "sh", "-c", 'echo elsewhere > /proc/sys/kernel/hostname && exec "$@"', "sh"]
     if subprocess.run([*other, "true"], check=False, capture_output=True).returncode:
@@ -172,7 +172,7 @@ def nodes():
             check(got["read"] < size * (1.02 if nccl else 2.02), f"read {got['read']} of {size}")
 
 
-def order():
+def bytes_arrive_before_placing():
     """Bytes go to the GPU from pinned memory, then to the others, and no kernel places them before they are there."""
     source = checkpoint(shapes={"big": [128, 4096]})
     for layout in ("dim1x2", "dim2x2"):
@@ -206,7 +206,7 @@ def order():
         check(got and sent < got["unique"] * 1.1, f"{sent} bytes went to GPUs of {got and got['unique']} that are needed")
 
 
-def mpi():
+def mpi_starts_the_ranks():
     """The same where MPI starts the ranks and says who they are; it carries the messages where devices do not."""
     if not shutil.which("mpirun"):
         print("mpi left out: no mpirun")
@@ -235,7 +235,7 @@ def mpi():
     check("a copy did not end" in said and "kept until the process ends" in said and "memory is freed" not in said, said)
 
 
-def killed(device="cuda"):
+def killed_ranks_end_the_load(device="cuda"):
     """A rank is killed, or stops, while it loads: the others end, within the timeout."""
     source = checkpoint(2)
     for victim, sign, timeout in ((1, signal.SIGKILL, 40), (2, signal.SIGSTOP, HANGS)):
@@ -258,4 +258,5 @@ def killed(device="cuda"):
 
 lib.why_not = lambda: None
 if __name__ == "__main__":
-    lib.main(calls, machines, equal_bytes, little, nodes, order, mpi, killed)
+    lib.main(every_call_may_fail, one_rank_decides_for_all, every_rank_has_its_bytes, only_needed_bytes_are_sent,
+             nodes_read_each_byte_once, bytes_arrive_before_placing, mpi_starts_the_ranks, killed_ranks_end_the_load)

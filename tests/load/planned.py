@@ -62,7 +62,7 @@ def data(*words, ranks=0):
     return json.loads(got.stdout[got.stdout.index("{"):])
 
 
-def compare(source, version, n, number, way):
+def plans_agree_with_loads(source, version, n, number, way):
     layout = SCRATCH / f"{number}-{n}.dcpl"
     exchange = ["--exchange", way.split(",")[0]]
     args = [source, *version, "--layout", layout, *exchange]
@@ -92,7 +92,7 @@ for n in range(1, 9):
             jobs += [(s, v, n, number, way) for i, (s, v) in enumerate(SOURCES)
                      if every or (n // 3 + number + k) % 3 == 0 and i == (n + number + 2 * k + 3 * (n // 3)) % len(SOURCES)]
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
-    for done in [pool.submit(compare, *job) for job in jobs]:
+    for done in [pool.submit(plans_agree_with_loads, *job) for job in jobs]:
         done.result()
 print(f"{len(jobs)} jobs, {len(wrong)} wrong")
 subprocess.run(["rm", "-rf", SCRATCH], check=False)
