@@ -80,7 +80,7 @@ def zeros(*keys):
     return lambda: {k: paddle.zeros([3, 4]) for k in keys}
 
 
-def one(path):
+def one_process_loads_its_save(path):
     state = whole(1)
     dist.save_state_dict(state, path)
     got = whole(1, empty=True)
@@ -120,7 +120,7 @@ def one(path):
         os.rename(f"{path}/away", f"{path}/{name}")
 
 
-def unique_id(path):
+def the_largest_unique_id_is_newest(path):
     """One save of several in a directory; the largest number is the newest."""
     for n in (0, 7, 17, 9):
         dist.save_state_dict({"w": paddle.full([3, 4], float(n))}, path, unique_id=n)
@@ -134,7 +134,7 @@ def unique_id(path):
         assert isinstance(a, AssertionError) and isinstance(b, AssertionError), (n, a, b)
 
 
-def mw_name_compatibility(path):
+def other_master_names_are_found(path):
     """The other name of a master weight, only where the one asked for is not there."""
     full = {"w": 9, "opt.master_weights.x": 1, "opt.y_fp32_master_0": 2, "opt.master_weights.z": 3, "opt.z_fp32_master_0": 4,
             "a.b.master_weights.v": 5, "a.b.u_fp32_master_0": 6, "t.master_weights": 7}
@@ -158,7 +158,7 @@ def mw_name_compatibility(path):
                     assert isinstance(a, KeyError), (want, a)
 
 
-def offload(path):
+def offloaded_values_arrive(path):
     """What is read waits in the host's memory for its tensor: the same values in the same places."""
     state = whole(3)
     dist.save_state_dict(state, path)
@@ -308,7 +308,7 @@ def main():
             print(f"  {way or work} x {world}: {n} tensors equal", flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="dcpfs-paddle-") as scratch:
-        for test in one, unique_id, mw_name_compatibility, offload:
+        for test in one_process_loads_its_save, the_largest_unique_id_is_newest, other_master_names_are_found, offloaded_values_arrive:
             test(f"{scratch}/{test.__name__}")
             print(f"one process, {test.__name__}: equal", flush=True)
         path = ""

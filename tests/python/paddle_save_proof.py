@@ -72,7 +72,7 @@ def trained():
     return model, optimizer
 
 
-def files(scratch):
+def files_agree_with_paddles(scratch):
     model, optimizer = trained()
     wide = paddle.arange(90000, dtype="float32").reshape([300, 300])
     for obj in (model.state_dict(), optimizer.state_dict(), {"m": model.state_dict(), "o": optimizer.state_dict(), "n": 3, "l": [wide, None]},
@@ -86,7 +86,7 @@ def files(scratch):
     assert content(f"{scratch}/ours") == content(f"{scratch}/theirs")
 
 
-def misuse(scratch):
+def misuse_fails_as_in_paddle(scratch):
     """The same errors for the same mistakes."""
     w = {"w": paddle.ones([2])}
     for obj, path, how in ((w, f"{scratch}/", {}), (w, 3, {}), (w, f"{scratch}/x", {"use_binary_format": 1}),
@@ -186,7 +186,7 @@ def run(*args):
     return subprocess.run([DCPFS, *map(str, args)], check=True, stdout=subprocess.PIPE).stdout
 
 
-def exports(scratch):
+def exports_keep_keys_and_bytes(scratch):
     """Keys and bytes as dcpfs has them in the source, which golden tests compare with what wrote it."""
     for folder, version in (("hf-llama", "llama"), ("hf-llama", "dtypes"), ("dcp-fsdp2", "latest"), ("paddle-plain", "p4")):
         source = (base.GOLDEN / folder / "ckpt", "--version", version)
@@ -238,7 +238,7 @@ def main():
         ranks(sys.argv[2])
         return
     with tempfile.TemporaryDirectory(prefix="dcpfs-paddle-") as scratch:
-        for test in (files, misuse, exports):
+        for test in (files_agree_with_paddles, misuse_fails_as_in_paddle, exports_keep_keys_and_bytes):
             print(test.__name__, flush=True)
             test(scratch)
         if int(paddle.__version__.split(".")[0]) > 2:  # before, fleet has no sharding on the CPU

@@ -252,7 +252,7 @@ def by_key(path):
     same(ours, theirs)
 
 
-def boxes(rank, world, way, path):
+def cut_tensors_are_loaded(rank, world, way, path):
     """DTensors of many placements, and conversions, without a model."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
     torch.manual_seed(3)
@@ -274,7 +274,7 @@ def boxes(rank, world, way, path):
     return len(whole)
 
 
-def sharded(rank, world, way, path):
+def sharded_tensors_are_loaded(rank, world, way, path):
     """ShardedTensor, as FSDP1 has them."""
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec
@@ -296,7 +296,7 @@ def sharded(rank, world, way, path):
     return 1
 
 
-def files(rank, world, way, path):
+def files_give_what_torch_gives(rank, world, way, path):
     """What torch.load() gives of a file, read and mapped."""
     torch.manual_seed(4)
     state = {"w": torch.randn(300, 7), "t": torch.randn(5, 6).to(torch.bfloat16).t(), "pair": (torch.ones(2), [{"x": (torch.zeros(1), "y")}, ({"z": 1},)]),
@@ -377,7 +377,7 @@ def alike_objects(a, b, at):
         assert type(a) is type(b) and a == b and getattr(a, "default_factory", None) is getattr(b, "default_factory", None), (at, a, b)
 
 
-def classes(rank, world, way, path):
+def classes_are_made_where_named(rank, world, way, path):
     """Plain data of the standard library, numpy and torch is made; classes of a program only where they are named."""
     for protocol in range(1, 6):  # torch itself reads no tensor of protocol 0
         torch.save(COMMON | OWN, path, pickle_protocol=protocol)
@@ -430,7 +430,7 @@ def nested(path):
     exactly(dcpfs.torch._load_state_dict_from_keys("list.1", checkpoint_id=path, cache=""), {"list": [None, saved(2)["list"][1]]}, "part")
 
 
-def goldens(rank, world, way, path):
+def the_reader_shows_metadata(rank, world, way, path):
     """The Reader shows keys, kinds, shapes and dtypes of .metadata, and gives objects as torch reads them."""
     def known(reader):
         return {k: (type(v).__name__, *((v.size, v.properties.dtype) if hasattr(v, "size") else ()))
@@ -465,7 +465,7 @@ def goldens(rank, world, way, path):
     return same
 
 
-def casts(rank, world, way, path):
+def casts_agree_with_torch(rank, world, way, path):
     """What .to() makes of every number of 8 and 16 bits, and of many of 32 and 64."""
     torch.manual_seed(5)
     small = {t: torch.arange(256).to(torch.uint8).view(t) for t in (torch.float8_e4m3fn, torch.float8_e5m2)}
@@ -564,7 +564,7 @@ def main():
                 print(name, flush=True)
                 run(scratch, save, way, world, f"{scratch}/{name}")
                 run(scratch, load, other, ranks, f"{scratch}/{name}")
-        for work, world in ((boxes, 4), (sharded, 3), (files, 1), (classes, 1), (goldens, 1), (casts, 1)):
+        for work, world in ((cut_tensors_are_loaded, 4), (sharded_tensors_are_loaded, 3), (files_give_what_torch_gives, 1), (classes_are_made_where_named, 1), (the_reader_shows_metadata, 1), (casts_agree_with_torch, 1)):
             name = work.__name__
             if not asked or name in asked:
                 print(name, flush=True)
