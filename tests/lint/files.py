@@ -64,6 +64,17 @@ def c_rules(rel, body):
     return bad
 
 
+def test_names(rel, body):
+    """Tests of one word: functions that cmocka runs; in Python those that lib.main(), a loop over tests or a line of its own calls."""
+    if rel.startswith("tests/unit/"):
+        names = re.findall(r"^static void ([a-z0-9]+)\(void \*\*", body, re.M)
+    else:
+        run = re.findall(r"(?:\blib\.main|\btest in |^TESTS = )[(\[]([^)\]]*)|^(\w+)\(", body, re.M)
+        called = set(re.findall(r"\w+", " ".join(map(" ".join, run))))
+        names = [n for n in re.findall(r"^def ([a-z0-9]+)\(", body, re.M) if n in called and n != "main"]
+    return [f"{rel}: the test {n}() is one word; a name says which subject does what" for n in names]
+
+
 def line_of(body, m):
     return body.count("\n", 0, m.start()) + 1
 
@@ -77,6 +88,8 @@ def check(root):
             bad += license_line(rel, lines)
             if len(lines) - 1 > MAX_LINES:
                 bad.append(f"{rel}: {len(lines) - 1} lines; past {MAX_LINES} there is a second noun inside")
+        if rel.endswith((".c", ".py")) and rel.startswith(("tests/unit/", "tests/cli/", "tests/mount/", "tests/load/", "tests/python/")):
+            bad += test_names(rel, body)
         if not rel.endswith((".md", ".1")):
             bad += blanks(rel, body)
         if rel.endswith(C):

@@ -89,6 +89,8 @@ CASES = (
     ("typedef of a struct", "files", inc("typedef struct x x_t;"), "core/base/a.h:6: typedef of a struct"),
     ("a static function of one word", "files", {"fs/b.c": LIC + "static __attribute__((cold)) int\nlook(int x)\n{\n}\n"},
      "fs/b.c:2: static look() is one word"),
+    ("a unit test of one word", "files", {"tests/unit/base/b.c": LIC + "static void refused(void **state)\n{\n}\n"}, "the test refused() is one word"),
+    ("a test of one word", "files", {"tests/cli/b.py": PY_LIC + "def kept():\n    pass\n\n\nkept()\n"}, "the test kept() is one word"),
     ("capitals in a name", "files", {"core/base/Big.c": LIC}, "file names are lower case"),
     ("stray header among the unit tests", "files", {"tests/unit/base/helper.h": LIC}, "a header is a helper's"),
     ("unfinished", "words", inc("/* TO" "DO: more */"), "core/base/a.h:6: unfinished"),
