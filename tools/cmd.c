@@ -42,7 +42,7 @@ say(enum dcp_log_level level, const char *lead, const char *fmt, va_list ap)
 		dcp_log(taker, level, "%s", dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 		return;
 	}
-	if (notify_is_journal()) /* in one write with the line, which other threads' may follow */
+	if (notify_is_journal()) /* one write: other threads cannot part level and line */
 		snprintf(level_text, sizeof(level_text), "<%d>", priorities[level]);
 	fprintf(stderr, "%s%s%s\n", level_text, lead,
 		dcp_buf_error(&safe) || !safe.p ? text : safe.p);
@@ -169,7 +169,7 @@ void cmd_stop(void)
 		raise(stop.signal); /* its action is the default one again */
 }
 
-/* What comes from the machine is CMD_ENV; what comes from the bytes found is CMD_BAD. */
+/* An error of the machine is CMD_ENV, an error in the bytes of a checkpoint CMD_BAD. */
 enum cmd_exit cmd_exit_of(int rc)
 {
 	switch (-rc) {
@@ -262,7 +262,7 @@ enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m
 		return cmd_fail(CMD_ENV, "%s: %s", given, strerror(errno));
 	rc = dcp_mounts_find(*path, m);
 	if (rc == 0) {
-		/* A link to a mount point: mounting follows it, too. */
+		/* Follow a link to a mount point, as mounting does. */
 		char *real = realpath(*path, NULL);
 
 		if (real) {

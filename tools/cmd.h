@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd: one verb of the program, and the ways in which it may end.
+ * cmd: a verb of the program, and its exit codes.
  *
  * A verb is one file verbs/<verb>.c with one constant struct cmd, and one row of the table in
  * main.c. Parsing and --help happen before run() is called.
@@ -29,10 +29,10 @@ struct cmd {
 	const char *name;
 	const char *also;  /* a program that is this verb, "dcpload"; or NULL */
 	const char *what;  /* one line for the list of verbs */
-	const char *about; /* what it does, which help wraps; NULL: what says it all */
+	const char *about; /* what it does, wrapped by help; NULL: the line of what is enough */
 	const struct opt_operand *operands;
 	const struct opt *opts;
-	bool reports; /* its text says how it went: with --quiet, the exit code alone does */
+	bool reports; /* its text only reports success or failure: --quiet drops it */
 	size_t size;  /* of the struct the options are parsed into, zeroed before; at least 1 */
 	enum cmd_exit (*run)(const void *opts, const struct opt_args *args);
 	const char *examples[CMD_MAX_EXAMPLES];
@@ -44,14 +44,13 @@ extern const char cmd_commit[];
 /* The table in main.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 
-/* The verb called so, or that the program called so is; NULL: none. */
+/* The verb of that name, or of the program of that name; NULL: none. */
 const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);
 
 /*
- * From now on warnings, hints and progress are not printed, and with @report not what a verb says
- * of how it went.
+ * From now on warnings, hints and progress are not printed; with @report, a verb's report neither.
  */
 void cmd_be_quiet(bool report);
 bool cmd_is_quiet(void);
@@ -64,20 +63,19 @@ bool cmd_hides_report(void);
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
 void cmd_warn(const char *fmt, ...) DCP_PRINTF(1, 2);
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
-/* From now on these go to @log instead, without what they begin with; NULL: to stderr again. */
+/* From now on messages go to @log, without "dcpfs: "; NULL: to stderr again. */
 void cmd_say_to(const struct dcp_log *log);
 
 /*
- * SIGINT and SIGTERM still end the program, but print a line first: that @part is left, and
- * @then; or, if @part does not exist and @leads is set, that nothing is left. A verb that calls
- * this keeps what was written so that the next run finds it. NULL: no line from now on.
+ * SIGINT and SIGTERM still end the program, but first print that @part is left, and @then; or, if
+ * @part does not exist and @leads is set, that nothing is left. For verbs whose next run continues
+ * from @part. NULL: no line from now on.
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
 /*
- * The same for what has to be undone first: the number of the first such signal is stored in what
- * is returned, and cmd_stop() ends the program by it, if there was one. A second one ends it at
- * once.
+ * The same for verbs that have to clean up first: the result points to the number of the first such
+ * signal, by which cmd_stop() ends the program. A second signal ends it at once.
  */
 const volatile int *cmd_on_stop_undo(const char *verb);
 void cmd_stop(void);
@@ -96,9 +94,7 @@ extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cm
 	cmd_plan, cmd_report, cmd_rules, cmd_save, cmd_scan, cmd_show, cmd_stats, cmd_status,
 	cmd_tree, cmd_umount, cmd_verify, cmd_version, cmd_warm;
 
-/*
- * resolve: a path from the command line, absolute, without asking what it names.
- */
+/* resolve: make a path of the command line absolute without touching the file. */
 
 /*
  * @path made absolute without touching its last component: a dead mount cannot be looked at,
@@ -107,15 +103,15 @@ extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cm
 char *cmd_resolve(const char *path);
 
 /*
- * The mount of dcpfs at @given, which may be a link to it, or dead: its mount point into *path, to
- * be freed, and what the kernel knows of it. If there is none, it prints why.
+ * Find the mount of dcpfs at @given, which may be a link to it, or dead: its mount point in *path,
+ * to be freed, and the kernel's entry in *m. Without a mount it prints why.
  */
 enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m);
 
 /* Is @path @dir or below it? Both absolute and resolved. */
 bool cmd_is_within(const char *path, const char *dir);
 
-/* notify: what the manager of services (systemd) wants to know of a mount in the foreground. */
+/* notify: tell the service manager (systemd) about a mount in the foreground. */
 
 /*
  * Tell the manager that the mount at @mnt answers: a datagram to the socket that NOTIFY_SOCKET
@@ -141,15 +137,14 @@ void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *ta
 /* The page of one verb: usage, what it does, options, examples last. */
 void help_verb(struct dcp_buf *b, unsigned width, const struct cmd *cmd);
 
-/* Everything in the tables, for programs: what the tests of the man page read. */
+/* All tables as JSON; the tests of the man page read it. */
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
 
 /*
- * Completion: the scripts for bash, zsh and fish (completion/), and what they ask with
- * "dcpfs __complete WORDS...", the words after "dcpfs" up to the cursor: a line for everything that
- * may stand there instead of the last one, with a tab and a few words about it where there is
- * something to say. That of bash gives less: readline also parts words at = and :, and replaces
- * only what is after them.
+ * Completion: the scripts for bash, zsh and fish (completion/). They run "dcpfs __complete
+ * WORDS..." with the words after "dcpfs" up to the cursor. It prints a line for each candidate for
+ * the last word, with a tab and a short description where there is one. For bash a candidate is
+ * shorter: readline also splits words at = and :, and replaces only the part after them.
  */
 extern const char *const complete_script[];
 enum cmd_exit complete_words(int argc, char **argv);

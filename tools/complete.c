@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three shells, one mind: what may stand at the cursor is decided here, from the tables and
- * from what SOURCE holds; the shells' scripts only hand over the words and show the answer.
- * Foreign names pass through them as data. What may not be shown as it is is left out.
+ * Completion for three shells. The candidates are computed here, from the tables and from SOURCE;
+ * the shells' scripts only hand over the words and show the answer. Foreign names pass through the
+ * scripts as data. Names that cannot be shown as they are are left out.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 
-/* The word at the cursor: @lead is settled ("--as="), @word is to be completed. */
+/* The word at the cursor: @lead ("--as=") stays, @word is completed. */
 struct cursor {
 	struct out *o;
 	char lead[256];
@@ -34,7 +34,7 @@ struct cursor {
 	struct opt_args args; /* operands before it, as far as they are known */
 };
 
-/* Offer @before and @name together, when that is how the word goes on. */
+/* Offer @before and @name together if the word begins so. */
 static void offer_word(const struct cursor *c, const char *before, const char *name,
 		       const char *what)
 {
@@ -259,7 +259,7 @@ static void offer_what(struct cursor *c, enum opt_what what)
 	}
 }
 
-/* A word of a list that a person may want to type, after the last comma. */
+/* Offer a word of a comma-separated list, after the last comma. */
 static void offer_list(struct cursor *c, const struct opt *sub)
 {
 	const char *comma = strrchr(c->word, ',');
@@ -460,7 +460,7 @@ static void put_option(const struct page *p, const struct opt *o)
 	put_entry(p, left.p ? left.p : "", p->indent, o->help);
 }
 
-/* Lines that a shell takes as they stand, also where they are broken. */
+/* Put an example: its lines can be pasted into a shell, also where they are broken. */
 static void put_example(const struct page *p, const char *text)
 {
 	dcp_auto_buf struct dcp_buf lines = DCP_BUF_INIT;

@@ -55,8 +55,10 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	return cmd->run(opts, &args);
 }
 
-/* A word that is not a verb: a slip of the finger, or a SOURCE, which with @wait need not be there.
- * CMD_OK: mount it. */
+/*
+ * A word that is not a verb is a typing error, or a SOURCE, which with @wait need not exist yet.
+ * CMD_OK: mount it.
+ */
 static enum cmd_exit fail_unknown_verb(const char *word, bool alone, bool wait)
 {
 	const char *nearest = NULL;
@@ -97,7 +99,7 @@ static void fill_descriptors(void)
 		close(fd);
 }
 
-/* The verb whose program this is, by its name as a link: dcpload. */
+/* The verb that a link to the program is named after: "dcpload" is load. */
 static const struct cmd *cmd_called(const char *program)
 {
 	const char *slash = program ? strrchr(program, '/') : NULL;
@@ -117,7 +119,7 @@ int main(int argc, char **argv)
 	fill_descriptors();
 	load_servers();
 	setlocale(LC_CTYPE, "");
-	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
+	signal(SIGPIPE, SIG_IGN); /* write() returns EPIPE instead, which out.c ignores */
 	signal(SIGXFSZ, SIG_IGN); /* and EFBIG at the limit of ulimit -f */
 	if (cmd)
 		return (int)run_verb(cmd, argc - 1, argv + 1);

@@ -202,7 +202,7 @@ static int fail_unknown(const struct opt *opts, const char *dashes, const char *
 	return dcp_fail(err, -EINVAL, "no option %s%s", dashes, name);
 }
 
-/* One comma-separated list against its table. @text is cut apart. */
+/* Parse a comma-separated list by its table. @text is cut apart. */
 static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err)
 {
 	char *rest = text, *item;
@@ -322,7 +322,7 @@ static int parse_letters(struct parse *p, char *word, struct opt_args *args)
 	return 0;
 }
 
-/* Every word to its row; see struct opt_args. */
+/* Assign every word to its row; see struct opt_args. */
 static int place_operands(const struct parse *p, struct opt_args *args)
 {
 	const struct opt_operand *o = p->operands;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opt: what a command line may say, as tables.
+ * opt: the options and operands of a command line, as tables.
  *
  * A verb describes its options and operands once, here; parsing, --help, shell completion
  * and the check of the man page all read the same rows. Values land in the verb's own
@@ -15,17 +15,17 @@ struct dcp_buf;
 struct dcp_err;
 
 enum opt_kind {
-	OPT_FLAG,    /* bool: set */
-	OPT_TEXT,    /* const char *: points into argv */
-	OPT_TEXTS,   /* struct opt_texts: may be repeated */
-	OPT_UINT,    /* uint64_t or uint32_t, decimal */
-	OPT_OCTAL,   /* the same, octal: a umask */
-	OPT_SIZE,    /* uint64_t, bytes: 500MB, 32GiB */
-	OPT_CHOICE,  /* int: position in choices */
-	OPT_LIST,    /* comma-separated rows of the table sub; may be repeated */
-	OPT_PASS,    /* in a sub table: accepted for mount(8)'s sake, nothing to do */
-	OPT_REFUSE,  /* in a sub table: known, and help says why it cannot be had */
-	OPT_FORM,    /* int: set to def, one of several ways to print; two do not go together */
+	OPT_FLAG,   /* bool: set */
+	OPT_TEXT,   /* const char *: points into argv */
+	OPT_TEXTS,  /* struct opt_texts: may be repeated */
+	OPT_UINT,   /* uint64_t or uint32_t, decimal */
+	OPT_OCTAL,  /* the same, octal: a umask */
+	OPT_SIZE,   /* uint64_t, bytes: 500MB, 32GiB */
+	OPT_CHOICE, /* int: position in choices */
+	OPT_LIST,   /* comma-separated rows of the table sub; may be repeated */
+	OPT_PASS,   /* in a sub table: accepted for mount(8)'s sake, nothing to do */
+	OPT_REFUSE, /* in a sub table: known, but refused; help says why */
+	OPT_FORM,   /* int: set to def; one of several output forms, which exclude each other */
 	OPT_OPERAND, /* another way to give the operand of the same enum opt_what */
 };
 
@@ -39,7 +39,7 @@ enum opt_what {
 	OPT_KEY,     /* of the first operand */
 	OPT_VERB,
 	OPT_LAYOUT,  /* a name or a file */
-	OPT_REGIONS, /* that, or a file of regions */
+	OPT_REGIONS, /* a layout, or a file of regions */
 	OPT_DCPL,    /* a file of a layout */
 	OPT_MOUNT,   /* a mount point of dcpfs */
 	OPT_RULES,   /* a preset or a file */
@@ -47,7 +47,7 @@ enum opt_what {
 	OPT_COMMAND, /* of an operand: all words after --, in args->command */
 };
 
-/* What the ranks of a job must have in common of an option. */
+/* How far the ranks of a job must agree on an option. */
 enum opt_alike {
 	OPT_FREE,  /* nothing */
 	OPT_SAME,  /* its value */
@@ -56,8 +56,8 @@ enum opt_alike {
 
 struct opt {
 	char letter; /* 0: none */
-	const char
-		*name; /* without dashes; in a sub table, "x-*" stands for all that start so */
+	const char *
+		name; /* without dashes; in a sub table, "x-*" is any name with that beginning */
 	const char *arg;  /* the name of the value in help; NULL: it takes none */
 	const char *help; /* one line */
 	enum opt_kind kind;
@@ -68,8 +68,8 @@ struct opt {
 	const struct opt *sub;      /* OPT_LIST */
 	bool hidden; /* explained elsewhere, in -o or a message: not on the page of --help */
 	/*
-	 * OPT_FORM that may go into a file: what its name ends with, when it is the next word;
-	 * --name=FILE may be any.
+	 * OPT_FORM that may write a file: the next word is taken as FILE if it ends so; --name=FILE
+	 * takes any name.
 	 */
 	const char *ext;
 	size_t file;  /* where that name goes: const char * */
@@ -101,15 +101,14 @@ struct opt_texts {
 #define OPT_MAX_OPERANDS 4
 
 /*
- * What is not an option, by its row in the table of operands; absent ones are NULL. With fewer
- * words than rows, optional rows are left out from the left: of SOURCE [VERSION] KEY two words
- * are SOURCE and KEY.
+ * The operands, by their row in the table; absent operands are NULL. With fewer words than rows,
+ * optional rows are left out from the left: two words for SOURCE [VERSION] KEY are SOURCE and KEY.
  */
 struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
 	char *const *command; /* NULL-ended, of an operand that is OPT_COMMAND; NULL: none */
-	bool named;           /* one of them was given by an option that is OPT_OPERAND */
-	bool help;            /* -h or --help was said: nothing else was checked after it */
+	bool named;           /* an OPT_OPERAND option gave an operand */
+	bool help;            /* -h or --help was given: the words after it were not checked */
 	bool json_progress, quiet;
 };
 
@@ -123,8 +122,7 @@ struct opt_args {
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err);
 
-/* The row of exactly this name, or a row that ends in '*' and begins so; the row of a letter.
- * NULL: none. */
+/* The row of this name, or a row "x-*" that it matches; the row of a letter. NULL: none. */
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
 

@@ -45,9 +45,8 @@ void out_init(struct out *o, enum out_form form)
 	*o = (struct out){ .form = form };
 	dcp_jsonw_init(&o->json, &o->buf, true);
 	o->width = terminal_width(tty);
-	o->color =
-		tty && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0 &&
-		!getenv("OMPI_COMM_WORLD_SIZE"); /* mpirun's own, wherever it copies that to */
+	o->color = tty && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0 &&
+		   !getenv("OMPI_COMM_WORLD_SIZE"); /* mpirun's terminal, not the user's */
 	o->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
@@ -87,7 +86,7 @@ void out_restore(int was)
 {
 	if (was < 0)
 		return;
-	fflush(stdout); /* of a library: it has none of ours */
+	fflush(stdout); /* text of libraries: ours is not in it */
 	dup2(was, STDOUT_FILENO);
 	close(was);
 }
@@ -212,7 +211,7 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
-/* A code point of @s, and its columns. What is no UTF-8 is taken byte by byte. */
+/* Read a code point of @s, and its columns. Invalid UTF-8 is read byte by byte. */
 static size_t code_at(const char *s, int *cols)
 {
 	size_t n = dcp_utf8_len(s, strnlen(s, 4));
@@ -278,7 +277,7 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 
 enum { NAMED = 3 }; /* of those with one reason; JSON has all */
 
-/* Of the pieces of a file that cannot be read the first stands for all. */
+/* If pieces of a file cannot be read, the first stands for all. */
 static int compare_causes(const char *a, const char *b)
 {
 	const char *x = strstr(a, ": piece at ["), *y = strstr(b, ": piece at [");
@@ -346,7 +345,7 @@ static void write_eta(char *buf, size_t size, double seconds)
 		snprintf(buf, size, "%u:%02u left", s / 60, s % 60);
 }
 
-/* How much of the numbers is shown, from all to what is needed. */
+/* How much of the numbers is shown: all, or less where room is short. */
 struct form {
 	unsigned bar; /* cells */
 	bool sums, rate, left;

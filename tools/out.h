@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * out: what a person or a program reads on stdout.
+ * out: the output on stdout, for people or programs.
  *
  * Text is collected and written once, so that a broken pipe or a full disk is noticed in
  * one place. Text found in a checkpoint is made printable on its way into a table; --json
@@ -25,8 +25,8 @@ struct out_col {
 	const char *head; /* NULL: no row of heads */
 	bool right;
 	bool flex;      /* shortened when the table is too wide; at most one */
-	bool state;     /* its words are painted, as out_paint() says */
-	unsigned least; /* not 0: shortened before flex is, down to so many columns */
+	bool state;     /* its words are coloured by out_paint() */
+	unsigned least; /* not 0: shortened before the flex column, down to this width */
 };
 
 #define OUT_MAX_COLS 10
@@ -49,10 +49,10 @@ struct out {
 	unsigned width;        /* columns to fit; 0: no limit */
 	bool color;            /* a terminal that is not mpirun's, and NO_COLOR is not set */
 	bool utf8;             /* lines may be drawn */
-	bool in_line;          /* of TSV: a cell stands on it already */
+	bool in_line;          /* TSV: the line has a cell already */
 	bool lengthy;          /* tables have their OUT_LONG columns */
 	unsigned indent;       /* of tables of lists */
-	/* The list that is open, and the field that its row is given next. */
+	/* The open list, and the field that its row gets next. */
 	const struct out_field *fields, *next;
 	struct out_col cols[OUT_MAX_COLS];
 	struct out_table table;
@@ -63,18 +63,18 @@ void out_init(struct out *o, enum out_form form);
 void out_finish(struct out *o);
 
 /*
- * Write what was collected, JSON with a newline at its end, and forget it. CMD_OK; CMD_ENV after a
- * message when it cannot be written. A reader that went away is not an error and there is nothing
- * to say to it. Text of a verb that reports is dropped with --quiet.
+ * Write the collected text, JSON with a newline at its end, and forget it. CMD_ENV after a message
+ * when that fails. A reader that went away is no error and gets no message. With --quiet the text
+ * of a verb that reports is dropped.
  */
 enum cmd_exit out_flush(struct out *o);
 /* The same into the open file @fd, which is called @file. */
 enum cmd_exit out_flush_to(struct out *o, int fd, const char *file);
 
 /*
- * From here on what is printed, by NVIDIA's libraries, goes to standard error, and no log of cuFile
- * is left in the current directory. Returns what standard output was, for out_restore(); -1:
- * nothing has changed.
+ * From here on output that NVIDIA's libraries print goes to standard error, and cuFile leaves no
+ * log in the current directory. Returns the former standard output, for out_restore(); -1: nothing
+ * has changed.
  */
 int out_divert(void);
 void out_restore(int was);
@@ -95,13 +95,14 @@ const char *out_size_exact(char buf[64], uint64_t n);
 const char *out_time(char buf[32], int64_t ns, bool utc);
 
 /*
- * What begins the colour of the word of a state, "complete", "refused"; "": it has none, or there
- * are no colours. OUT_PLAIN ends it. The colours can be told from white and from black.
+ * The escape sequence that begins the colour of a state, such as "complete" or "refused"; "": it
+ * has none, or there are no colours. OUT_PLAIN ends it. The colours are readable on white and on
+ * black.
  */
 const char *out_paint(const struct out *o, const char *word);
 #define OUT_PLAIN "\033[0m"
 
-/* Append @s with bytes that are not shown as they are (core/base/text.h) spelled \xNN. */
+/* Append @s, with bytes that are not printable (core/base/text.h) as \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
 /*
  * Bytes of the first character of @s, with the marks that stand on it; 0: the end. @cols: columns
@@ -113,9 +114,9 @@ size_t out_width(const char *s);
 /* Bytes of the beginning of @s that take at most @max columns. */
 size_t out_fit(const char *s, size_t max);
 /*
- * Append @s in at most @max columns. Its digits stay, as far as there is room, since names differ
- * in them, and more of its end than of its beginning; an ellipsis (".." without @utf8) stands for
- * each part that is left out.
+ * Append @s in at most @max columns. Digits stay as far as there is room, since names differ in
+ * them, then more of the end than of the beginning. An ellipsis (".." without @utf8) stands for
+ * each gap.
  */
 void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8);
 
@@ -127,8 +128,8 @@ struct out_short {
 };
 
 /*
- * Shorten all @n as out_elide() does, so that different names stay different: names that would look
- * the same are shown by where they differ, or whole where that does not fit. -ENOMEM.
+ * Shorten @n names as out_elide() does, but keep different names different: names that would look
+ * the same show the part where they differ, or all of it where that does not fit. -ENOMEM.
  */
 int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool utf8);
 
@@ -138,7 +139,7 @@ int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool
  */
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text);
 
-/* Something that is not in a result, and why. */
+/* An item missing from a result, and the reason. */
 struct out_left {
 	const char *what; /* "tensor", "object", "file" */
 	const char *key, *why;
@@ -151,15 +152,16 @@ struct out_left {
 void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n);
 
 /*
- * One cell of tab-separated values, in the order of the names that the first line has. As
- * out_text() spells it, and a backslash is doubled: so cells hold no tab and no newline, and
- * undoing \xNN and \\ gives the text exactly.
+ * Append a cell of tab-separated values, in the order of the names on the first line. It is spelled
+ * as by out_text(), with backslashes doubled: cells hold no tab and no newline, and undoing \xNN
+ * and \\ gives the exact text.
  */
 void out_tsv(struct out *o, const char *s);
 
 /*
- * What the values of a field are, which says how people see them. Names give way where a table is
- * too wide, at most one; states are painted, as out_paint() says; numbers stand on the right.
+ * The kind of a field's values, which decides how people see them: names are shortened where a
+ * table is too wide (at most one column), states are coloured by out_paint(), numbers are aligned
+ * to the right.
  */
 enum out_kind {
 	OUT_WORD,
@@ -175,28 +177,28 @@ enum out_kind {
 	OUT_PART,    /* of 1: "33.3%" */
 };
 
-/* Which forms have a field; each has it if it has what the form calls it by. */
+/* The forms that have a field; OUT_EACH: every form for which the field has a name or a head. */
 enum out_only { OUT_EACH, OUT_LONG, OUT_ONLY_JSON, OUT_ONLY_TSV };
 
 /* A field of the rows of a list. An array of them ends with one without names. */
 struct out_field {
-	const char *name; /* in JSON, TSV and CSV; NULL: it is for people only */
-	const char *head; /* of its column for people; NULL: they are not shown it */
+	const char *name; /* in JSON, TSV and CSV; NULL: only people see it */
+	const char *head; /* of its column for people; NULL: people do not see it */
 	enum out_kind kind;
-	enum out_only only; /* OUT_LONG: people are shown it with out.lengthy */
-	unsigned least;     /* not 0: columns down to which it is shortened before a name is */
+	enum out_only only; /* OUT_LONG: people see it only with out.lengthy */
+	unsigned least;     /* not 0: shortened before a name is, down to this width */
 	const char *none;   /* what people see where a row has no value; NULL: nothing */
 };
 
 /*
- * A list of rows of the same fields, in the form that is asked for: in JSON an array, the member
- * @key of what is open, or (NULL) all there is, with an object a row; a line a row in TSV and CSV
- * (RFC 4180) after the names; a table for people, after out.indent spaces; only names, a line each.
- * @heads: the table is there without any row, too.
+ * Begin a list of rows of the same fields. JSON: an array with an object for each row, as the
+ * member @key of the open object, or (NULL) as the whole document. TSV and CSV (RFC 4180): the
+ * names, then a line for each row. For people: a table, indented by out.indent, or only names, a
+ * line each. @heads: a table without rows has its heads, too.
  *
- * A row is given its values in the order of the fields, by their name, or their head if they have
- * none. One that it is not given is no member in JSON and an empty cell elsewhere. NULL as text is
- * null in JSON. Outside of lists they are members of JSON.
+ * Put the values of a row in the order of the fields, by name, or by head if the field has no name.
+ * A skipped value is no member in JSON and an empty cell elsewhere. A NULL text is null in JSON.
+ * Outside of lists, values are members of JSON.
  */
 void out_list(struct out *o, const char *key, const struct out_field *fields);
 void out_list_end(struct out *o, bool heads);
@@ -204,7 +206,7 @@ void out_row(struct out *o);
 void out_put_str(struct out *o, const char *name, const char *s);
 void out_put_u64(struct out *o, const char *name, uint64_t n);
 void out_put_bool(struct out *o, const char *name, bool v);
-/* Null in JSON where it is not finite, and nothing elsewhere; but people see infinities. */
+/* A number that is not finite is null in JSON and empty in TSV and CSV; people see infinities. */
 void out_put_f64(struct out *o, const char *name, double v);
 void out_put_seconds(struct out *o, const char *name, double s);
 /* A shape: an array in JSON, "[16, 8]" elsewhere. */
@@ -222,21 +224,21 @@ void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3
 void out_table_print(struct out_table *t, struct out *o, unsigned indent);
 
 /*
- * progress: how far is it, how fast, how long still? On stderr, if that is a terminal.
+ * progress: how much is done, how fast, and how long it will take; on stderr, if that is a
+ * terminal.
  *
- * Nothing is drawn in the first half second, and what was drawn is wiped at the end: a quick
- * command shows nothing at all. Elsewhere than on a terminal it is silent, unless lines of JSON are
- * asked for.
+ * Nothing is drawn in the first half second, and the line is wiped at the end: a quick command
+ * shows nothing at all. Without a terminal nothing is printed, unless lines of JSON are asked for.
  */
 
 struct progress {
 	struct dcp_progress report; /* what core is given; its ctx is this struct */
-	bool on, bytes;             /* a terminal; what is counted are bytes, not things */
+	bool on, bytes;             /* there is a terminal; bytes are counted, not items */
 	unsigned width;
 	bool drawn;
 	int64_t start_ns, last_ns;
 	/*
-	 * The phase that is shown: it begins where another total is reported, or less is done than
+	 * The current phase: a new phase begins when the total changes, or when less is done than
 	 * before.
 	 */
 	uint64_t phase_total, phase_done, done; /* @phase_done: when it began */
@@ -253,8 +255,8 @@ void progress_init(struct progress *p, bool bytes);
 void progress_finish(struct progress *p);
 
 /*
- * The line for @done of @total, @rate a second, without any cursor movement. What does not fit in
- * @width columns is left out: the sum, the bar, the rate.
+ * The line for @done of @total, @rate a second, without cursor movements. Parts that do not fit in
+ * @width columns are left out: the sum, the bar, the rate.
  */
 void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
 		   uint64_t done, uint64_t total, double rate);

@@ -18,12 +18,12 @@
 #define FLEX_PAD 256  /* columns that it is filled to where nothing is shortened */
 #define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
 
-/* A name that is shortened: which of its characters stay. */
+/* A name being shortened, and which of its characters stay. */
 struct short_name {
 	size_t n, gaps, kept; /* kept: columns */
 	bool *keep;
 	uint8_t *cols; /* of each character */
-	size_t mark;   /* columns of what stands for a gap */
+	size_t mark;   /* columns of the mark that stands for a gap */
 };
 
 static size_t columns_of(const struct short_name *e)
@@ -58,7 +58,8 @@ static void keep_digits(struct short_name *e, const bool *digit, size_t max)
 }
 
 /*
- * From both ends inwards: of five characters three at the end. What fits not at one end ends that.
+ * Keep characters from both ends inwards, three at the end for every two at the beginning. An end
+ * is done at the first character that does not fit.
  */
 static void keep_ends(struct short_name *e, size_t max)
 {
@@ -156,10 +157,10 @@ void out_table_printf(struct out_table *t, const char *fmt, ...)
 	out_table_cell(t, text);
 }
 
-/* How wide a table is: columns are filled up to pad, and cells cut to at most cut. */
+/* Widths of a table: columns are padded to pad, and cells cut to at most cut. */
 struct widths {
 	size_t pad[OUT_MAX_COLS], cut[OUT_MAX_COLS];
-	bool skip[OUT_MAX_COLS]; /* nothing stands there, and the room is needed */
+	bool skip[OUT_MAX_COLS]; /* the column is empty, and its room is needed */
 };
 
 static int by_shown(const void *a, const void *b)
@@ -181,7 +182,7 @@ static size_t end_of_alike(struct out_short *const *names, size_t n, size_t i)
 	return next;
 }
 
-/* Are they, sorted, all of the same text? */
+/* Are all of these sorted names the same text? */
 static bool are_one(struct out_short *const *names, size_t n)
 {
 	return strcmp(names[0]->whole, names[n - 1]->whole) == 0;
@@ -199,7 +200,7 @@ static size_t common_chars(const char *a, const char *b)
 	return n;
 }
 
-/* What is shown of @name; NULL: no memory. */
+/* The shortened @name; NULL: no memory. */
 static const char *shorten_name(struct dcp_arena *arena, const struct out_short *name,
 				bool utf8, const bool *must, size_t nmust)
 {
@@ -211,7 +212,7 @@ static const char *shorten_name(struct dcp_arena *arena, const struct out_short 
 	return dcp_buf_error(&b) ? NULL : dcp_arena_strndup(arena, b.p ? b.p : "", b.n);
 }
 
-/* Names that look the same and are sorted: shown by where they differ. -ENOMEM. */
+/* Show sorted names that look the same by where they differ. -ENOMEM. */
 static int show_differences(struct dcp_arena *arena, struct out_short *const *names, size_t n,
 			    bool utf8)
 {
@@ -313,7 +314,10 @@ static size_t narrow_column(struct widths *w, size_t c, size_t least, size_t ove
 	return over - gone;
 }
 
-/* Make the table @over columns narrower: empty columns, then what matters less than flex. */
+/*
+ * Make the table @over columns narrower: drop empty columns, then shorten columns that matter less
+ * than flex.
+ */
 static void squeeze_table(const struct out_table *t, struct widths *w, const bool *empty,
 			  size_t over)
 {
@@ -330,10 +334,7 @@ static void squeeze_table(const struct out_table *t, struct widths *w, const boo
 			over = narrow_column(w, c, FLEX_LEAST, over);
 }
 
-/*
- * Into a pipe nothing is cut; a key that is longer than any name must not push every other line to
- * its width.
- */
+/* Nothing is cut for a pipe, but a very long key must not widen every other line. */
 static void measure_columns(const struct out_table *t, const struct out *o, unsigned indent,
 			    struct widths *w)
 {
@@ -379,9 +380,9 @@ void out_table_print(struct out_table *t, struct out *o, unsigned indent)
 /* ---- lists ---- */
 
 /*
- * Quoted where it must be; a quotation mark in it is doubled. Characters that steer a terminal are
- * shown, as everywhere, and a text that a spreadsheet would compute has an apostrophe in front; a
- * number has not.
+ * Add a cell of CSV, quoted where needed, with quotation marks doubled. Control characters are
+ * spelled out, as everywhere. An apostrophe keeps a spreadsheet from computing a text; numbers have
+ * none.
  */
 static void add_csv(struct out *o, const char *text)
 {
@@ -435,7 +436,7 @@ static bool is_end(const struct out_field *f)
 	return !f->name && !f->head;
 }
 
-/* Has the form of @o the field @f? */
+/* Does the form of @o have the field @f? */
 static bool has_field(const struct out *o, const struct out_field *f)
 {
 	switch (o->form) {
@@ -498,7 +499,7 @@ void out_row(struct out *o)
 	o->next = o->fields;
 }
 
-/* What stands in a form with places where a row has no value. */
+/* Put the mark for a missing value, in forms with columns. */
 static void put_none(struct out *o, const struct out_field *f)
 {
 	if (!has_field(o, f))
@@ -509,7 +510,10 @@ static void put_none(struct out *o, const struct out_field *f)
 		out_table_cell(&o->table, f->none ? f->none : "");
 }
 
-/* The field called @name, up to which the row has no values; NULL: not of this form. */
+/*
+ * Find the field @name; the row has no values for fields skipped before it. NULL: this form does
+ * not have it.
+ */
 static const struct out_field *take_field(struct out *o, const char *name)
 {
 	static const struct out_field member = { "", NULL };
@@ -580,7 +584,7 @@ void out_put_dims(struct out *o, const char *name, const uint64_t *dims, uint32_
 		dcp_jsonw_put_u64s(&o->json, name, dims, n);
 }
 
-/* As people see it. */
+/* A number as people read it. */
 static const char *count_text(char buf[32], enum out_kind kind, uint64_t n)
 {
 	if (kind == OUT_BYTES)

@@ -33,7 +33,7 @@ enum { SHOWN = 20 }; /* tensors that are named */
 
 static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 {
-	/* Opening a FIFO would wait for who writes to it. */
+	/* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
 	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	dcp_auto_file FILE *f = NULL;
 	char part[65536];
@@ -78,7 +78,7 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 	return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 }
 
-/* What the config.json of --config says, or NULL. */
+/* The parsed config.json of --config, or NULL. */
 static enum cmd_exit read_hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
 {
 	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
@@ -282,7 +282,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		p->cache = cmd_open_cache();
 	pick_keep(p->cache, opts);
 	rc = dcp_checkpoint_find(ck, source, &err);
-	/* What ranks hold, or what cannot be seen from here: the directory itself. */
+	/* For shards of ranks, or files that this process cannot see: the directory itself. */
 	if (rc == -EINVAL || (ck->mount && (ck->layout || access(ck->source, F_OK) < 0))) {
 		ck->source = source;
 		ck->mount = ck->wanted = NULL;
@@ -390,7 +390,7 @@ enum cmd_exit pick_unreadable(const struct pick *p, int rc)
 			strerror(-rc));
 }
 
-/* What looking for @word gave, @rc, in words. */
+/* Print the outcome @rc of looking for @word. */
 static enum cmd_exit say_key(struct pick *p, int rc, const struct dcp_err *err)
 {
 	if (rc == -ENOENT)

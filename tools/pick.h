@@ -31,11 +31,11 @@ struct hf_opts {
 	int dtype;          /* in hf_dtypes */
 	bool implied;       /* by another option, which itself says what it cannot convert */
 	const char *config; /* path of config.json, instead of the file that is found */
-	bool even_none;     /* rules that no key fits are not an error */
-	bool partial;       /* what is not the model of its config.json is not an error */
+	bool even_none;     /* no error if the rules fit no key */
+	bool partial;       /* no error if the tensors are not those of config.json */
 };
 
-/* Of --hf-dtype, NULL-ended; the first leaves tensors as they are. */
+/* Choices of --hf-dtype, NULL-ended; the first leaves tensors as they are. */
 extern const char *const hf_dtypes[];
 enum dcp_dtype hf_dtype(const struct hf_opts *o);
 
@@ -61,21 +61,20 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o);
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);
 
-/* Is it asked for? Who says by which rules, or with what, means it. */
+/* Is a Hugging Face model asked for? Naming rules or other --hf options implies it. */
 bool hf_is_wanted(const struct hf_opts *o);
 
 /*
- * Where the model was found among the keys of mapped @v, what else was there, and why it is no
- * model that can be loaded; in JSON "prefix", "others", "problem". Nothing of what there is nothing
- * to say of.
+ * Describe the model of mapped @v: the prefix of its keys, other keys, and why it cannot be loaded;
+ * in JSON "prefix", "others", "problem". Empty parts are left out.
  */
 void hf_put_model(struct dcp_version *v, struct dcp_buf *b);
 void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w);
 
 /*
- * May what mapped @v has be taken for the model of its config.json? CMD_NO, after saying for @verb
- * which of its tensors are not there, are not of this shape, or are foreign, and not with
- * --partial. With rules that were named it may have other names for all of them.
+ * Is mapped @v the model of its config.json? CMD_NO after printing for @verb which tensors are
+ * missing, have another shape, or are foreign; --partial accepts these. If the user named rules,
+ * all names may differ.
  */
 enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const char *verb,
 		       bool quiet);
@@ -83,7 +82,7 @@ enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const cha
 struct dcp_layout;
 struct dcp_layouts;
 
-/* What its options say; verbs have it as their member pick. */
+/* The options of pick; verbs have it as their member pick. */
 struct pick_opts {
 	const char *index;
 	uint64_t cache_limit;
@@ -91,7 +90,7 @@ struct pick_opts {
 	struct hf_opts hf;
 };
 
-/* As where none is given. */
+/* The options when none is given. */
 extern const struct pick_opts pick_plain;
 
 struct pick {
@@ -105,20 +104,19 @@ struct pick {
 };
 
 /*
- * Scan @source and make ready to open its versions; the root or a version of a mount of dcpfs
- * stands for what is mounted.
- * @rebuild as in store.
+ * Scan @source and make ready to open its versions; a path inside a mount of dcpfs means the source
+ * behind it. @rebuild as in store.
  */
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);
 
-/* Have what is read from servers be kept in the directory @cache as the options say. */
+/* Keep bytes from servers in the directory @cache, as the options say. */
 void pick_keep(const char *cache, const struct pick_opts *opts);
 
 /*
- * Is @source a path, or a URL that can be read? CMD_USAGE, after saying how to mount what another
- * URL names.
+ * Is @source a path, or a URL that can be read? CMD_USAGE for another URL, after saying how to
+ * mount it.
  */
 enum cmd_exit pick_path(const char *source);
 
@@ -128,7 +126,9 @@ enum cmd_exit pick_unreadable(const struct pick *p, int rc);
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 
-/* A @source that is not a checkpoint but lies in a mount of dcpfs: say what is mounted there. */
+/*
+ * Say which source is mounted where @source, which is not a checkpoint, lies in a mount of dcpfs.
+ */
 void pick_hint_mount(const char *source);
 
 /*
@@ -137,28 +137,27 @@ void pick_hint_mount(const char *source);
  */
 enum cmd_exit pick_version(struct pick *p, const char *name);
 
-/* Both in one, of operands that PICK_OPERANDS has described. */
+/* pick_source() and pick_version() for the operands of PICK_OPERANDS. */
 enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts);
 
 /*
- * The layout that a person calls @word: a file, one that lies beside SOURCE or in the user's
- * directory, or a built-in one. *@all are those that there are, NULL at first; they hold what was
- * opened. @word NULL: none.
+ * Find the layout @word: a file, a layout beside SOURCE or in the user's directory, or a built-in
+ * layout. *@all, NULL at first, collects the layouts and owns *@out. @word NULL: none.
  */
 enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
 			  const struct dcp_layout **out);
 
 /*
- * The row a person calls @word: a key, a file's stem, or a file's name with its extension.
- * Text lives in @arena. CMD_NO after naming the nearest key.
+ * Find the row of @word: a key, a file's stem, or a file's name with its extension. Text lives in
+ * @arena. CMD_NO after naming the nearest key.
  */
 enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
 		       enum dcp_row_kind *kind, struct dcp_row *row);
 
 /*
- * The keys a person calls @word: one, as pick_key() finds it, or else all that match the
- * pattern that @word is. CMD_NO when there is none.
+ * The keys of @word: the key that pick_key() finds, or else all keys that match @word as a pattern.
+ * CMD_NO when there is none.
  */
 struct pick_keys {
 	const char *pattern; /* NULL: one key, the row */
@@ -173,13 +172,15 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 /* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
 int pick_keys_each(struct pick *p, const struct pick_keys *keys, dcp_row_fn *fn, void *ctx);
 
-/* Say that no key is called @word, and which is the nearest. CMD_NO. */
+/* Print that there is no key @word, and the nearest key. CMD_NO. */
 enum cmd_exit pick_no_key(struct pick *p, const char *word);
-/* Say that no @what ("key") does. */
+/* Print that no @what ("key") matches @pattern. */
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what);
 
-/* How every verb that reads takes SOURCE and VERSION: as operands, the second also as an
- * option, so that scripts can put it anywhere. */
+/*
+ * Verbs that read take SOURCE and VERSION as operands, and VERSION also as an option, which scripts
+ * can put anywhere.
+ */
 enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPERANDS                                                                          \
 	{ "SOURCE", false, OPT_SOURCE },                                                       \
@@ -211,7 +212,7 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	{                                                                                      \
 		PICK_NO_CACHE_ROW(type)                                                        \
 	}
-/* And the options of verbs that show a version as hf/ of a mount does. */
+/* Options of verbs that show a version as hf/ of a mount does. */
 #define PICK_OPTS_HF(type)                                                                     \
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \
@@ -227,7 +228,7 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 		.name = "partial", .off = offsetof(type, pick.hf.partial), .hidden = true,     \
 		.help = "with --hf, also what is not the model of its config.json"             \
 	}
-/* All of these: of verbs that read a version. */
+/* All options of verbs that read a version. */
 #define PICK_OPTS_READ(type)                                                                   \
 	PICK_OPT_VERSION, PICK_OPTS(type), PICK_OPTS_HF(type), PICK_OPT_PARTIAL(type)
 #define PICK_OPT_FORM(type, word, value, says)                                                 \

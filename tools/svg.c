@@ -9,7 +9,7 @@
 #include "tools/out.h"
 
 #define FONT "font-family='system-ui,sans-serif'"
-/* Only of a drawing that is a document or an image: a page has its own for those within. */
+/* For a drawing that is a document or an image; a page has its own style for drawings in it. */
 #define DARK                                                                                   \
 	"<style>@media (prefers-color-scheme: dark) "                                          \
 	"{ svg:root { color-scheme: dark; filter: invert(1) hue-rotate(180deg); } }</style>\n"
@@ -178,10 +178,7 @@ void html_table(struct dcp_buf *b, const char *what, const char *hint)
 		       hint, what);
 }
 
-/*
- * JSON has a < only in texts, where it may be spelled otherwise: so no text ends the script or
- * begins a comment.
- */
+/* Spell each < in JSON as an escape, so that no text ends the script or begins a comment. */
 static void put_data(struct dcp_buf *out, const struct dcp_buf *json)
 {
 	size_t from = 0;

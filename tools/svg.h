@@ -2,7 +2,7 @@
 /*
  * svg: drawings and pages as text, self-contained: no style sheet, script or font from elsewhere.
  *
- * Coordinates are pixels of a drawing that scales with what it is put in. Foreign text is made
+ * Coordinates are pixels of a drawing, which scales with its container. Foreign text is made
  * printable and escaped.
  */
 #pragma once
@@ -20,16 +20,15 @@
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title);
 void svg_end(struct dcp_buf *b);
 
-/* One of many colours that differ from their neighbours, as "#rrggbb"; the same for the same
- * number. */
+/* The colour of @number as "#rrggbb": colours of neighbouring numbers differ. */
 const char *svg_color(char out[8], uint32_t number);
-/* From white (0) to dark (1). */
+/* A shade from white (0) to dark (1). */
 const char *svg_shade(char out[8], double v);
 
 /* A filled box, edge @stroke ("none"); svg_title() and svg_close() may follow. */
 void svg_box(struct dcp_buf *b, double x, double y, double w, double h, const char *fill,
 	     const char *stroke, double edge);
-/* What is shown when the pointer rests on the element that is open. */
+/* The tooltip of the open element. */
 void svg_title(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 void svg_close(struct dcp_buf *b);
 
@@ -38,7 +37,7 @@ enum svg_anchor { SVG_LEFT, SVG_MIDDLE, SVG_RIGHT };
 void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, double size,
 	      const char *fmt, ...) DCP_PRINTF(6, 7);
 
-/* Append @s for XML: escaped, and made printable unless it is and has lines to be kept. */
+/* Append @s escaped for XML; it is made printable first, unless it already is and has lines. */
 void svg_escape(struct dcp_buf *b, const char *s);
 void svg_escape_lines(struct dcp_buf *b, const char *s);
 
@@ -49,7 +48,7 @@ extern const char *const page_parts[];
 /* Begin a page, as @head (HTML_HEAD) does; nothing but what is in it may run, and nothing is
  * fetched. @heading is foreign. */
 void html_begin(struct dcp_buf *b, const char *head, const char *heading);
-/* A table of @what that the script fills, with search, sorting and keys. */
+/* A table of @what, which the script fills; with search, sorting and keys. */
 void html_table(struct dcp_buf *b, const char *what, const char *hint);
-/* What the script of the page is about, as JSON, and the script itself; the page ends. */
+/* Put the data as JSON and the script of @part, and end the page. */
 void html_end(struct dcp_buf *b, const struct dcp_buf *json, enum page_part script);
