@@ -50,7 +50,7 @@ struct searching {
 	char *const *command; /* NULL-ended */
 	char mnt[4096];
 	struct pick all;
-	const char **names; /* of complete versions, the oldest first */
+	const char **names; /* names of complete versions, the oldest first */
 	size_t n;
 	uint64_t tried;
 	struct out out;
@@ -59,8 +59,8 @@ struct searching {
 /* ---- one version ---- */
 
 /*
- * Run @argv; its standard output is read into @out, if there is one, or goes to standard error. The
- * exit code.
+ * Run @argv and return its exit code. Its standard output goes into @out, or, without @out, to
+ * standard error.
  */
 static int run_program(char *const *argv, const char *dir, char *out, size_t size)
 {
@@ -180,11 +180,11 @@ static int try_version(struct searching *w, size_t i)
 
 /* ---- all ---- */
 
-/* The first of those at which it is bad is in (lo, hi]; -1 and n stand for a good and a bad end. */
+/* Find the first bad version. It is in (lo, hi]; -1 and n stand for a good and a bad end. */
 static enum cmd_exit search_versions(struct searching *w, const char **good, const char **bad)
 {
 	size_t lo = 0, hi = w->n; /* [lo, hi) is not known yet */
-	bool last = true;         /* at first look at both ends, as most often nothing is bad */
+	bool last = true;         /* both ends are tried first, as most often nothing is bad */
 
 	*good = *bad = NULL;
 	while (lo < hi) {
@@ -278,7 +278,8 @@ static enum cmd_exit run_bisect(const void *opts_in, const struct opt_args *args
 	for (size_t i = 0; code == CMD_OK && i < w.all.ck.scan.n; i++)
 		if (w.all.ck.scan.found[i].complete)
 			w.names[w.n++] = w.all.ck.scan.found[i].name;
-	signal(SIGINT, SIG_IGN); /* it ends the command; what is mounted is then unmounted */
+	signal(SIGINT,
+	       SIG_IGN); /* Ctrl-C ends the command only, so the mount can be taken away */
 	if (code == CMD_OK && !o->nan)
 		code = mount_source(&w);
 	if (code == CMD_OK)

@@ -32,10 +32,10 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 enum { LINE = 4, MOST_FIND = 200 };
 
-/* A line of a list: a key, or all keys that begin alike. */
+/* A line of a list: a key, or all keys with one prefix. */
 struct entry {
 	const struct browse_item *first;
-	size_t n, len; /* keys; bytes of each that the line stands for, 0: it is one key */
+	size_t n, len; /* number of keys; bytes of their common prefix, 0: a key alone */
 	uint64_t nbytes;
 };
 
@@ -44,8 +44,8 @@ enum page_kind { TREE, FOUND, TEXT, VALUES };
 struct page {
 	enum page_kind kind;
 	size_t at, top;                 /* the chosen line, and the first that is shown */
-	size_t len;                     /* of the prefix of a tree, in a key */
-	const struct browse_item *item; /* whose page it is, or a key of the tree */
+	size_t len;                     /* bytes of the tree's prefix in a key */
+	const struct browse_item *item; /* the item of the page, or a key of the tree */
 };
 
 struct browsing {
@@ -58,7 +58,7 @@ struct browsing {
 	struct dcp_view *view; /* of VALUES */
 	struct dcp_measures *known;
 	char find[MOST_FIND];
-	char said[600]; /* at the foot, until a key is pressed */
+	char said[600]; /* a message at the foot, until a key is pressed */
 	struct dcp_arena arena;
 	struct out out; /* text is made in its buffer */
 	unsigned rows, cols;
@@ -298,8 +298,7 @@ static void put_entry(struct browsing *b, const struct entry *e, struct dcp_buf 
 	else
 		dcp_buf_str(&right, "object");
 	dcp_buf_printf(&right, "  %9s", out_size(size, e->nbytes));
-	taken = out_width(right.p ? right.p : "") +
-		5; /* with what is before and after the name */
+	taken = out_width(right.p ? right.p : "") + 5; /* with the characters around the name */
 	room = b->cols > taken + 8 ? b->cols - taken : b->cols;
 	dcp_buf_str(out, e->len ? "+ " : "  ");
 	out_text(&name, text && *text ? text : "(empty)");
@@ -381,7 +380,7 @@ static void draw_page(struct browsing *b)
 
 /* ---- keys ---- */
 
-/* The key that v, s, h and p are about: of the page, or of the chosen line. */
+/* The item that v, s, h and p are for: that of the page, or of the chosen line. */
 static const struct browse_item *item_chosen(struct browsing *b)
 {
 	const struct page *page = page_shown(b);
@@ -408,7 +407,7 @@ static void open_chosen(struct browsing *b)
 		open_object(b, item);
 }
 
-/* One page of a key takes the place of another. */
+/* Open a page of a key in place of another page of a key. */
 static void open_of(struct browsing *b,
 		    void (*open)(struct browsing *b, const struct browse_item *item))
 {
@@ -423,7 +422,7 @@ static void open_of(struct browsing *b,
 	open(b, item);
 }
 
-/* Text is typed at the foot, and keys that have it are listed meanwhile. */
+/* Read text at the foot, and list the keys that contain it while it is typed. */
 static void search_keys(struct browsing *b)
 {
 	int key = 0;
@@ -462,7 +461,7 @@ static void move_line(struct browsing *b, int key)
 	struct page *page = page_shown(b);
 	size_t n = count_lines(b), room = b->rows > 2 ? b->rows - 2 : 1, most = n ? n - 1 : 0;
 
-	if (page->kind >= TEXT) /* pages have no chosen line: the last that is shown moves */
+	if (page->kind >= TEXT) /* pages have no chosen line: their last line moves */
 		page->at = key == SCREEN_UP || key == SCREEN_PAGE_UP ? page->top
 								     : page->top + room - 1;
 	if (key == SCREEN_UP || key == SCREEN_PAGE_UP)

@@ -34,8 +34,8 @@ static const char *const cache_words[] = { "dir", "size", "prune", "clean", NULL
 enum word { DIR_OF, SIZE, PRUNE, CLEAN };
 
 /*
- * What the cache has: indexes in itself, and what was found by reading all of a version; in
- * directories of it decoded files, and what was read from servers.
+ * What the cache has: indexes and findings of full reads in its directory, decoded files and bytes
+ * from servers in directories below.
  */
 static const struct kind {
 	const char *name, *dir, *ext;
@@ -47,10 +47,7 @@ static const struct kind {
 	{ "remote", "/remote", DCP_CACHE_BLOCKS_EXT, true },
 };
 
-/*
- * Is the checkpoint of the index at @path not there any more? What cannot be read is judged by its
- * age alone.
- */
+/* Is the checkpoint of the index at @path gone? An unreadable index is judged by its age alone. */
 static bool is_orphan(const char *path)
 {
 	struct dcp_index *ix = NULL;

@@ -34,7 +34,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "KEY", false, OPT_KEY },
 					       { 0 } };
 
-/* A write to stdout that fails is distinguished from a read that does: @writing is true then. */
+/* @writing is set before stdout is written, to tell a failing write from a failing read. */
 static int copy_view(const struct dcp_view *view, bool *writing, uint64_t *done)
 {
 	dcp_auto_free char *chunk = malloc(CAT_CHUNK);
@@ -74,7 +74,7 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 				"them: > FILE, or | od -An -tf4");
 	rc = dcp_view_open(p->ck.v, row->id, as, NULL, &view, &err);
 	if (rc == -EIO && dcp_version_barred(p->ck.v))
-		rc = -EACCES; /* what the index has as unreadable */
+		rc = -EACCES; /* the index has it as unreadable */
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 	rc = copy_view(view, &writing, &done);
@@ -123,7 +123,7 @@ static int cat_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	return c->code != CMD_OK;
 }
 
-/* Several go into one stream one after the other, where a reader can separate them. */
+/* Several tensors go into one stream only in a form that a reader can separate. */
 static enum cmd_exit check_keys(const struct pick_keys *keys, enum dcp_as as)
 {
 	if (keys->tensors && keys->objects)

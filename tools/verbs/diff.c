@@ -114,7 +114,7 @@ static int compare_object(void *ctx, enum dcp_row_kind kind, const struct dcp_ro
 	return p.name ? dcp_buf_error(&w->objects) : -ENOMEM;
 }
 
-/* What is no tensor has the same form only in the same format. */
+/* Objects have the same form only in the same format. */
 static int compare_objects(struct differing *w)
 {
 	int rc = 0;
@@ -156,7 +156,7 @@ static int group_pairs(struct differing *w)
 		}
 		dcp_difference_join(&to->d, &p->d);
 		to->tensors++;
-		/* The worst of them; that is what its place in the list of states says. */
+		/* States are in order of severity: take the worst. */
 		to->state = DCP_MAX(to->state, p->state);
 	}
 	w->c.n = n;
@@ -279,7 +279,7 @@ static enum cmd_exit print_pairs(struct differing *w)
 	return code == CMD_OK && !same ? CMD_NO : code;
 }
 
-/* ---- which two ---- */
+/* ---- the two sides ---- */
 
 static enum cmd_exit read_tolerance(const char *name, const char *text, double *out)
 {

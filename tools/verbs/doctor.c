@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine allows: each check is a function that reports what it found and, if
- * something prevents a use, what to do. Nothing is changed.
+ * Checks of this machine: each is a function that reports its finding and, if something is missing,
+ * what to do. Nothing is changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +41,10 @@ static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
 
 static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, { 0 } };
 
-/* Does this process have CAP_SYS_ADMIN, and is it impossible that a process here gets it,
- * also fusermount3? */
+/*
+ * Does this process have CAP_SYS_ADMIN, and is it out of reach for every process here, fusermount3
+ * included?
+ */
 static void find_capability(struct machine *m)
 {
 	dcp_auto_file FILE *f = fopen("/proc/self/status", "re");
@@ -57,7 +59,7 @@ static void find_capability(struct machine *m)
 	}
 }
 
-/* Is it the mode of @path that keeps users from it, not what surrounds them? */
+/* Does the mode of @path keep users out, and not a container around them? */
 static bool is_kept_by_mode(const char *path)
 {
 	struct stat st;
@@ -204,7 +206,7 @@ static void check_cache(struct machine *m, struct finding *f)
 		return;
 	}
 	at = strdup(dir);
-	/* The nearest directory that exists decides whether the rest can be made. */
+	/* The nearest existing directory decides whether those below can be made. */
 	while (at && access(at, F_OK) < 0 && (slash = strrchr(at, '/')) && slash != at)
 		*slash = '\0';
 	if (at && access(at, W_OK | X_OK) == 0)
@@ -284,7 +286,7 @@ static const struct {
 	{ "CUDA IPC", doctor_ipc },
 };
 
-/* Libraries that were looked for when this was built. */
+/* Libraries that the build looked for. */
 static const struct {
 	const char *name;
 	bool found;
@@ -374,10 +376,10 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 			   (unsigned long long)n->tensors, (unsigned long long)n->objects);
 }
 
-/* What the last sentence is made of. */
+/* The parts of the last sentence. */
 struct tally {
 	unsigned lines, notes, bad;
-	struct dcp_buf names; /* of the bad ones */
+	struct dcp_buf names; /* of the bad checks */
 };
 
 static void print_finding(struct out *o, const char *name, const struct finding *f,
@@ -395,7 +397,7 @@ static void print_finding(struct out *o, const char *name, const struct finding 
 		put_row(o, name, f);
 }
 
-/* Of a source on a server: is it reached, and by what? False: it is a path. */
+/* Does the server of a source answer, and by which credentials? False: the source is a path. */
 static bool look_at_server(const char *source, struct finding *f)
 {
 	dcp_auto_buf struct dcp_buf about = DCP_BUF_INIT;
@@ -449,7 +451,7 @@ static enum cmd_exit print_source(const char *source, struct out *o, struct tall
 	return code;
 }
 
-/* What follows from the lines above it; each of them that is bad is named. */
+/* The conclusion from the lines above; it names each bad line. */
 static void conclude_all(const struct tally *here, const char *source,
 			 const struct tally *there, enum cmd_exit sound, struct dcp_buf *out)
 {

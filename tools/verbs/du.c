@@ -38,14 +38,15 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 struct row {
 	const char *name;
-	uint64_t tensors, nbytes, unique; /* unique: of what has no equal before it */
+	uint64_t tensors, nbytes,
+		unique; /* unique: bytes of tensors without an equal before them */
 };
 
 struct counting {
 	const struct du_opts *o;
 	struct pick p;
 	struct walk_keys keys;
-	bool *again;      /* a key whose bytes are those of an earlier one */
+	bool *again;      /* by key: its bytes are those of an earlier key */
 	uint64_t unknown; /* tensors without a known digest */
 	struct dcp_buf rows;
 	struct dcp_arena arena;
@@ -67,7 +68,7 @@ static int by_digest(const void *a, const void *b)
 	return order ? order : (x->key > y->key) - (x->key < y->key);
 }
 
-/* Tied ones are known; others are equal if dcpfs verify has left digests, and they are. */
+/* Tied tensors are known; others are compared by the digests that dcpfs verify has kept. */
 static int find_again(struct counting *w)
 {
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT, all = DCP_BUF_INIT;

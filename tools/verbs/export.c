@@ -114,7 +114,7 @@ static enum cmd_exit choose_format(struct exporting *x)
 		  : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
 }
 
-/* What is called like a file of another format would be a directory. */
+/* A directory may not be named like a file of another format. */
 static enum cmd_exit check_name(const struct exporting *x)
 {
 	const char *own = x->format->extensions ? x->format->extensions[0] : NULL;
@@ -130,7 +130,7 @@ static enum cmd_exit check_name(const struct exporting *x)
 		own ? own : "", x->out);
 }
 
-/* Options that the format has no use for are refused. */
+/* Refuse options that do not fit the format. */
 static enum cmd_exit check_options(const struct exporting *x)
 {
 	const struct export_opts *o = x->opts;
@@ -195,7 +195,7 @@ static int begin_save(struct exporting *x)
 	return rc == 0 ? save_plan(x->save, x->format, &x->set, &x->form, &x->err) : rc;
 }
 
-/* OUT is what would be written, as far as that is known. */
+/* Say that OUT is complete already: compared by --verify, or else by lengths. */
 static int find_complete(struct exporting *x)
 {
 	struct save_counts c;
@@ -275,7 +275,7 @@ static int save_all(struct exporting *x)
 	return rc;
 }
 
-/* --dtype of a model is its --hf-dtype, too, which config.json names. */
+/* With --hf, --dtype is --hf-dtype, too, since config.json names the dtype. */
 static void choose_hf_dtype(const struct export_opts *o, struct hf_opts *hf)
 {
 	for (int i = 1; !hf->dtype && hf_dtypes[i]; i++)

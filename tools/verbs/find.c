@@ -53,7 +53,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 /* ---- shapes ---- */
 
-/* What a dimension may be; rest: any number of dimensions. */
+/* A range of lengths of a dimension; rest: any number of dimensions. */
 struct dim {
 	uint64_t least, most;
 	bool rest;
@@ -119,7 +119,7 @@ static enum cmd_exit read_shape(const char *text, struct shape *out)
 	return CMD_OK;
 }
 
-/* As a glob is matched: back to the last "...", which takes a dimension more. */
+/* Match as a glob: on a mismatch the last "..." takes another dimension. */
 static bool fits_shape(const struct shape *s, const struct walk_key *k)
 {
 	size_t i = 0, d = 0, rest = SIZE_MAX, from = 0;
@@ -167,7 +167,7 @@ static bool is_of_dtype(const struct find_opts *o, const char *dtype)
 	return fits;
 }
 
-/* Keep those keys that @keep says. */
+/* Keep the keys for which @keep is true. */
 static void filter_keys(struct walk_keys *keys, bool (*keep)(void *ctx, size_t i), void *ctx)
 {
 	struct walk_key *k = WALK_KEYS(keys);

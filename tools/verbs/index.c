@@ -57,10 +57,10 @@ struct work {
 	const struct index_opts *opts;
 	struct out o;
 	size_t refused;
-	char first[600]; /* why the first of them was */
+	char first[600]; /* why the first version was refused */
 };
 
-/* One version; a refusal is kept for the end and does not stop the others. */
+/* Index one version. A refusal is reported at the end and does not stop the others. */
 static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 {
 	dcp_auto_version struct dcp_version *v = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs load, also called dcpload: the collective loader as a program. Every rank loads its part
- * and keeps it until the end; rank 0 reports.
+ * dcpfs load, also called dcpload: the collective loader as a program. Each rank loads its part and
+ * keeps it until the end; rank 0 reports.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -118,7 +118,7 @@ static enum cmd_exit fail_open(const struct loading *l, const char *source)
 		       : fail_load(l);
 }
 
-/* Once it is open, what is not there is damage; what --strict finds is not. */
+/* After opening, a missing file is damage; a finding of --strict is not. */
 static enum cmd_exit fail_read(const struct loading *l)
 {
 	const char *key;
@@ -129,7 +129,7 @@ static enum cmd_exit fail_read(const struct loading *l)
 	return loading_fail(l, l->err.code == -ENOENT ? CMD_BAD : cmd_exit_of(l->err.code));
 }
 
-/* Where a dump is to go does not concern the source. */
+/* Errors of the dump's directory are not errors of the source. */
 static enum cmd_exit fail_dump(const struct loading *l)
 {
 	return loading_fail(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
@@ -145,8 +145,10 @@ static const char *first_set(const char *const names[])
 	return NULL;
 }
 
-/* The value of the field of a path at @name, @n bytes; NULL: it is not known. @ranks: room
- * for their number as text. */
+/*
+ * The value of the field @name, @n bytes, in a path; NULL: unknown. @ranks: the number of ranks as
+ * text.
+ */
 static const char *value_of(const char *name, size_t n, const char *ranks)
 {
 	static const char *const run[] = { "DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME",
@@ -166,8 +168,8 @@ static const char *value_of(const char *name, size_t n, const char *ranks)
 }
 
 /*
- * A name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt": a save of many ranks is called
- * as rank 0 of it calls its file, so rank, local_rank and node_rank are 0. What is not known stays.
+ * Expand a name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt". A save of many ranks has
+ * the name of rank 0's file, so rank, local_rank and node_rank are 0. Unknown fields stay.
  */
 static char *expand_name(const char *source, uint32_t ranks)
 {
@@ -191,8 +193,8 @@ static char *expand_name(const char *source, uint32_t ranks)
 }
 
 /*
- * Length of a field of Composer's time at @t, "{batch}", for which the name of a save has its
- * number; 0: none.
+ * Length of a field of Composer's time at @t, such as "{batch}"; names of saves have a number in
+ * its place. 0: none.
  */
 static size_t time_field(const char *t)
 {
@@ -234,7 +236,8 @@ static bool fits_template(const char *t, const char *name)
 }
 
 /*
- * With fields of time in the last component of *path, the newest save that is called so. -ENOMEM.
+ * If the last component of *path has fields of time, replace it by the newest save that matches.
+ * -ENOMEM.
  */
 static int find_newest(char **path)
 {
@@ -278,8 +281,8 @@ static bool leads_on(const char *path)
 }
 
 /*
- * What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the
- * directory is, for all files of a save together are one version of it. -ENOMEM.
+ * Find the path to open: SOURCE itself if it exists. With {rank} in a file's name it is the
+ * directory, where the files of a save are one version. -ENOMEM.
  */
 static int locate_source(const char *source, uint32_t ranks, char **path, const char **version)
 {
@@ -303,7 +306,7 @@ static int locate_source(const char *source, uint32_t ranks, char **path, const 
 
 /* ---- which part ---- */
 
-/* All ranks come to the same; rank 0 says it. */
+/* Fail on all ranks, which agree on the error; rank 0 prints it. */
 static enum cmd_exit fail_usage(struct loading *l, const char *fmt, ...) DCP_PRINTF(2, 3);
 static enum cmd_exit fail_usage(struct loading *l, const char *fmt, ...)
 {
@@ -330,7 +333,7 @@ static int gather_largest(struct loading *l, uint8_t own)
 	return most;
 }
 
-/* What lies in hf/ of a version of a mount may be less than the model, and more. */
+/* hf/ of a mount may have less than the model, or more: check it. */
 static enum cmd_exit check_hf(const char *source, bool leads)
 {
 	dcp_auto_free char *real = realpath(source, NULL);
@@ -403,7 +406,7 @@ static enum cmd_exit choose_layout(struct loading *l)
 		return code;
 	if (loading_agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
 		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail_load(l);
-	/* A rank's directory says which; nothing else to be asked. */
+	/* The directory of a rank says which part it is. */
 	alone = n == 1 && !l->opts->layout;
 	l->rank = alone ? own : l->comm->rank;
 	if (!l->opts->rank && n != l->ranks && !alone)
@@ -465,14 +468,14 @@ static enum cmd_exit plan_load(struct loading *l)
 		rc = load_say(&l->err, dcpload_plan_trace(l->plan, LOADING_EVENTS));
 	rc = loading_agree(l, rc);
 	if (rc == 0 && o->strict && o->keys.n) {
-		/* Else all that is stored would be said to be wanted by no rank. */
+		/* Otherwise every stored key would be reported as unwanted. */
 		rc = wants_any(l);
 		if (rc == 0)
 			return loading_matches_nothing(l);
 	}
 	if (rc >= 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
-	/* Who reads for whom depends on what is cached when it is decided. */
+	/* The choice of readers depends on the page cache, so drop it first. */
 	if (rc == 0 && o->cold)
 		rc = dcpload_drop_caches(l->plan, &l->err);
 	if (rc == 0 && o->cold)
@@ -500,7 +503,7 @@ static enum cmd_exit execute_plan(struct loading *l)
 
 /* ---- into files ---- */
 
-/* What stored files say beside the tensors of the parts; it is valid as long as @said. */
+/* Metadata that stored files have beside the tensors of the parts; valid as long as @said. */
 static int see_said(const struct loading *l, struct dcp_said *said, const char **object)
 {
 	struct dcp_index *ix = dcp_version_index(l->ck->of.v);
@@ -518,7 +521,7 @@ static int see_said(const struct loading *l, struct dcp_said *said, const char *
 	return rc < 0 ? rc : dcp_said_take(said, object);
 }
 
-/* Before data moves: is there enough room, and would a file be replaced? */
+/* Check before data moves: is there enough room, and would a file be replaced? */
 static enum cmd_exit begin_dump(struct loading *l)
 {
 	struct dump_of of = { .dir = l->opts->dump,

@@ -40,7 +40,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 /* ---- versions ---- */
 
-/* What is printed of a version that was opened, or why it was not. */
+/* What is printed of a version: its contents, or why it was not opened. */
 struct opened {
 	const struct dcp_found *f;
 	const struct dcp_index_counts *counts; /* NULL: not opened; else @own */
@@ -48,7 +48,7 @@ struct opened {
 	char *error, *left_out;
 };
 
-/* The name stands beside it already. */
+/* The reason without the version's name, which the row has already. */
 static const char *reason_of(const struct dcp_err *err, const struct dcp_found *f)
 {
 	size_t n = strlen(f->name);
@@ -101,7 +101,7 @@ static const struct out_field version_fields[] = {
 };
 /* clang-format on */
 
-/* In text and TSV; the object of JSON has other members, in another order. */
+/* A row of text or TSV; JSON has other members, in another order. */
 static void put_version(struct out *o, const struct opened *t)
 {
 	const struct dcp_index_counts none = { 0 }, *n = t->counts ? t->counts : &none;
@@ -128,7 +128,7 @@ static void put_version(struct out *o, const struct opened *t)
 	out_row_end(o);
 }
 
-/* What a version consists of beside what dcpfs reads, in a line of its own. */
+/* A line for parts of a version that dcpfs does not read. */
 static void note_left_out(struct dcp_buf *notes, const struct out *o, const char *version,
 			  const char *names)
 {
@@ -143,7 +143,7 @@ static void note_left_out(struct dcp_buf *notes, const struct out *o, const char
 	dcp_buf_str(notes, "\n");
 }
 
-/* What is wrong with a version stands below the table: reasons need their room. */
+/* The reason why a version is bad is printed below the table, where it has room. */
 static void note_version(struct dcp_buf *notes, const struct out *o, const char *source,
 			 const struct opened *t)
 {
@@ -169,8 +169,8 @@ static void note_version(struct dcp_buf *notes, const struct out *o, const char 
 }
 
 /*
- * A version of which there is no index yet gets one now: several at a time, as that is mostly
- * waiting for a disk or a server.
+ * Versions without an index are indexed now, several at a time, since that is mostly waiting for a
+ * disk or a server.
  */
 enum { JOBS = 8 };
 
@@ -222,7 +222,7 @@ static void open_all(struct pick *p, struct opened *all)
 	progress_finish(&p->progress);
 }
 
-/* Everything of @p->ck.scan, and what is said below the table into @notes. -ENOMEM. */
+/* Put all versions of @p->ck.scan, and the lines below the table into @notes. -ENOMEM. */
 static int put_versions(struct pick *p, struct out *o, struct dcp_buf *notes)
 {
 	dcp_auto_free struct opened *all = calloc(p->ck.scan.n + 1, sizeof(*all));
@@ -275,13 +275,13 @@ struct keys {
 	const struct ls_opts *ls;
 	struct dcp_index *ix;
 	struct out *o;
-	struct dcp_buf notes; /* with -l: what is wrong, below the table */
+	struct dcp_buf notes; /* with -l: reasons below the table */
 	uint64_t shown, tensors, objects, elements, bytes; /* the last two: without aliases */
 	uint64_t *seen, turn; /* by file number; see count_files() */
 	size_t nfiles;
 };
 
-/* 1: file number @file was not seen yet since the turn began; it is now. */
+/* Mark file number @file as seen in this turn. 1 if it was not. */
 static size_t see_file(struct keys *k, uint32_t file)
 {
 	if (file >= k->nfiles || k->seen[file] == k->turn)
@@ -290,7 +290,7 @@ static size_t see_file(struct keys *k, uint32_t file)
 	return 1;
 }
 
-/* Different files among the pieces; each call marks those it saw with its own number. */
+/* Number of different files among the pieces; each call is a turn. */
 static size_t count_files(struct keys *k, const struct dcp_tensor *t)
 {
 	size_t n = 0;
@@ -337,7 +337,7 @@ static const struct out_field key_fields[] = {
 };
 /* clang-format on */
 
-/* An object has no shape; TSV counts nothing of it instead. */
+/* An object has no shape; in TSV its counts are empty. */
 static void put_key(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
 		    const struct dcp_object *ob)
 {
@@ -368,7 +368,7 @@ static void put_key(struct keys *k, const struct dcp_row *row, const struct dcp_
 	out_row_end(o);
 }
 
-/* Below the table, as reasons need their room. */
+/* The reason of a key is printed below the table, where it has room. */
 static void note_key(struct keys *k, const char *key, const char *error)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;

@@ -30,9 +30,9 @@
 #define NOT_GIVEN UINT64_MAX
 
 /*
- * The kernel's own 128 KiB come as READs of so much, each with a look at every file it touches;
- * a MiB is the longest READ there is. More helps sequential readers little and makes each fault
- * of a mapping bring as much.
+ * In KiB. The kernel's default of 128 would make READs of 128 KiB, and each READ checks the files
+ * that it touches; a READ has at most 1 MiB. More helps sequential readers little, and makes each
+ * page fault read as much.
  */
 enum { READAHEAD = 1024 };
 
@@ -60,7 +60,7 @@ static const char *const ios[] = { "auto", "mmap", "pread", NULL };
 		0, word, NULL, "of mount(8): nothing to do", OPT_PASS                          \
 	}
 
-/* What mount(8) hands on from a line of fstab, beside what is ours. */
+/* Options that mount(8) hands on from fstab, beside those of dcpfs. */
 static const struct opt mount_words[] = {
 	{ 0, "allow_other", NULL, "let other users read what the source lets them", OPT_FLAG,
 	  AT(o.allow_other) },
@@ -156,7 +156,10 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 	bool ours = found && strcmp(m.fstype, DCPFS_FSTYPE) == 0;
 	struct statvfs fs;
 
-	/* Attributes of a dead mount may be in the kernel's cache, those of its file system not. */
+	/*
+	 * The kernel may have cached the attributes of a dead mount, but not those of its file
+	 * system.
+	 */
 	if (found && statvfs(mnt, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED))
 		return cmd_fail(CMD_ENV,
 				"%s holds a dead mount of %s%s: the process that served it has "
@@ -207,8 +210,8 @@ static bool is_descriptor(const char *mnt)
 }
 
 /*
- * A new directory in that of temporary files, for a mount of @source that was not told where; to be
- * freed. NULL: errno.
+ * Make a directory below TMPDIR for a mount of @source without a mount point; to be freed. NULL:
+ * errno.
  */
 static char *make_mountpoint(const char *source)
 {
@@ -284,7 +287,7 @@ static const char *put_time(char out[32])
 	return out;
 }
 
-/* Opened for each line, so that the file may be moved away and removed. */
+/* The file is opened for each line, so that it can be moved away or removed. */
 static void append_line(const char *path, const char *line, size_t n)
 {
 	dcp_auto_fd int fd = open_log(path);
@@ -294,8 +297,8 @@ static void append_line(const char *path, const char *line, size_t n)
 }
 
 /*
- * One object a line, the same wherever it goes. Without memory the line is left out: .dcpfs/log has
- * it.
+ * A line is one object, in a file and on stderr alike. A line that lacks memory is left out;
+ * .dcpfs/log has it.
  */
 static void log_json(const struct mount_log *l, enum dcp_log_level level, const char *line)
 {
@@ -338,7 +341,10 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 		syslog(LOG_DAEMON | levels[level].priority, "%s", line);
 }
 
-/* dcpfs never writes to a source, and a mount cannot wait for itself. */
+/*
+ * @given must be outside of the source, which is never written, and of the mount, which would wait
+ * for itself.
+ */
 static enum cmd_exit check_outside(const char *option, const char *given, const char *path,
 				   const struct paths *p)
 {
@@ -348,7 +354,7 @@ static enum cmd_exit check_outside(const char *option, const char *given, const 
 			cmd_is_within(path, p->source) ? p->source : p->mnt);
 }
 
-/* The process that serves the mount has another directory. */
+/* Make the path absolute: the serving process has another working directory. */
 static enum cmd_exit resolve_metrics(const char *given, struct paths *p)
 {
 	bool local = strncmp(given, "unix:", 5) == 0;
@@ -382,7 +388,7 @@ static enum cmd_exit resolve_log(const char *given, struct paths *p)
 	return fd < 0 ? cmd_fail(CMD_ENV, "--log-file %s: %s", given, strerror(errno)) : CMD_OK;
 }
 
-/* @given: NULL makes one. */
+/* Without @given, make a mount point. */
 static enum cmd_exit resolve_mountpoint(const char *given, struct paths *p)
 {
 	char *real = NULL;
@@ -405,7 +411,7 @@ static enum cmd_exit resolve_mountpoint(const char *given, struct paths *p)
 	return CMD_OK;
 }
 
-/* Everything absolute: the daemon leaves this directory. */
+/* Make all paths absolute: the daemon leaves the working directory. */
 static enum cmd_exit resolve_paths(const struct mount_opts *m, const struct opt_args *args,
 				   struct paths *p)
 {
@@ -501,7 +507,7 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 	struct dcp_scan scan;
 	bool single;
 
-	/* What is wrong with the source is said when it is mounted. */
+	/* Errors of the source are printed when it is mounted. */
 	if (!m->pick.index || dcp_scan(source, &scan, NULL) < 0)
 		return CMD_OK;
 	single = scan.single;
@@ -509,7 +515,10 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 	return single ? CMD_OK : pick_one_index(source);
 }
 
-/* On stdout, alone, for mnt=$(dcpfs mount SOURCE); how it ends is for people. */
+/*
+ * Print the mount point alone on stdout, for mnt=$(dcpfs mount SOURCE); the hint how to end the
+ * mount goes to stderr.
+ */
 static void say_where(const struct paths *p)
 {
 	printf("%s\n", p->mnt);

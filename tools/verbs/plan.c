@@ -115,7 +115,7 @@ static enum cmd_exit show_plan(struct plan *p, struct out *o)
 					 : plan_rank_text(p, (uint32_t)rank, o);
 }
 
-/* What is given must do something. */
+/* Refuse options that are missing or have no effect. */
 static enum cmd_exit check_opts(const struct plan_opts *po)
 {
 	const struct {

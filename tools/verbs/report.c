@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcpfs report: one page about a version, which needs nothing from elsewhere. */
+/* dcpfs report: a self-contained page about a version. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -136,7 +136,7 @@ static void put_files(struct reporting *w)
 	out_list_end(&w->data, false);
 }
 
-/* What is known; with --stats of all. */
+/* Put the known statistics; with --stats, those of all tensors. */
 static enum cmd_exit put_stats(struct reporting *w)
 {
 	struct measuring m = { .p = &w->p,
@@ -193,7 +193,7 @@ static enum cmd_exit put_against(struct reporting *w)
 	return rc < 0 ? cmd_fail(CMD_ENV, "report: %s", strerror(-rc)) : w->c.code;
 }
 
-/* What cannot be read is said, and left out of a page that has all else. */
+/* A part that cannot be read is reported, and left out of the page. */
 static enum cmd_exit gather_parts(struct reporting *w)
 {
 	enum cmd_exit code, worst;
@@ -256,7 +256,7 @@ static enum cmd_exit run_report(const void *opts_in, const struct opt_args *args
 			code = cmd_fail(CMD_ENV, "report: %s", strerror(ENOMEM));
 	}
 	if (code == CMD_OK && w.o->against && !w.c.p[0])
-		code = made; /* it could not be opened: a page would say nothing of it */
+		code = made; /* the version could not be opened: there is nothing to show */
 	else if (code == CMD_OK && made != CMD_ENV && made != CMD_USAGE) {
 		put_page(&w);
 		code = export_put_file(&w.page, "report", w.o->output, HEAD, &w.p,

@@ -80,7 +80,7 @@ static uint64_t fact_of(const struct check *c, const char *name)
 	return dcp_index_meta_number(dcp_version_index(c->p.ck.v), name);
 }
 
-/* One key: left out, or broken. */
+/* Print a key that is left out, or broken. */
 static void print_key(struct check *c, const char *what, const char *key, const char *why)
 {
 	c->wrong++;
@@ -111,7 +111,7 @@ static int on_object(void *ctx, const struct dcp_row *row, const char *why)
 	return 0;
 }
 
-/* How many more there are of a kind than were printed. */
+/* Print how many keys of the kind were not printed. */
 static void print_rest(struct check *c)
 {
 	if (c->said > SHOWN)
@@ -161,7 +161,7 @@ static void print_expected(void *ctx, const char *what, const char *key, const c
 	print_key(c, what, key, text);
 }
 
-/* Against the model of config.json. What it says of the whole stands after the keys. */
+/* Compare with the model of config.json. Findings about the whole model follow those about keys. */
 static int expect_model(struct check *c, struct dcp_expected *x)
 {
 	struct dcp_err err = { 0 };
@@ -300,7 +300,7 @@ static enum cmd_exit run_rules(const void *opts_in, const struct opt_args *args)
 	struct out o;
 	size_t n = 0;
 
-	/* Operands that may be left out are left out from the left: here from the right. */
+	/* opt leaves out operands from the left, this verb from the right. */
 	for (size_t i = 0; i < OPT_MAX_OPERANDS; i++)
 		if (args->operand[i])
 			word[n++] = args->operand[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs save, also called dcpsave: what paddle.incubate.distributed.utils.io.save would write on
- * each rank of a job that holds a version, with its options and its refusals.
+ * dcpfs save, also called dcpsave: writes the files that paddle.incubate.distributed.utils.io.save
+ * would write on each rank of a job that holds a version. Options and refusals are Paddle's.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -85,13 +85,13 @@ struct saving {
 	struct exporting x;
 	uint32_t gather_to[DCP_LAYOUT_MAX_DIMS * OPT_MAX_TEXTS];
 	uint64_t ngather, max_grouped;
-	bool gathers; /* what ranks have differs, and is brought together */
+	bool gathers; /* ranks hold different parts, which are gathered */
 	char *out;    /* of this rank */
 	struct reading_of *reading;
 	struct dcpsave *save;
 	struct dcpload_error err;
 	const struct dcpsave_config *config; /* while it writes */
-	const volatile int *stop;            /* into a bucket: the signal that ends it */
+	const volatile int *stop;            /* for a bucket: the signal that ends the save */
 };
 
 /* All ranks come to the same; rank 0 says it. */
@@ -161,7 +161,7 @@ static enum cmd_exit parse_options(struct saving *s)
 	return CMD_OK;
 }
 
-/* With several ranks, as Paddle asserts it. */
+/* Conditions for several ranks, as Paddle asserts them. */
 static enum cmd_exit check_gathering(const struct saving *s)
 {
 	const char *type = types[s->opts->state_type];
@@ -178,7 +178,7 @@ static enum cmd_exit check_gathering(const struct saving *s)
 	return CMD_OK;
 }
 
-/* OUT with {rank} as a number. */
+/* Replace {rank} in OUT by the rank's number. */
 static int name_file(struct saving *s)
 {
 	static const char mark[] = "{rank}";
@@ -192,7 +192,7 @@ static int name_file(struct saving *s)
 	return s->out ? 0 : -ENOMEM;
 }
 
-/* ---- what the ranks have ---- */
+/* ---- parts of the ranks ---- */
 
 static struct saving *saving_of(struct exporting *x)
 {
@@ -245,7 +245,9 @@ static int same_keys(struct saving *s)
 	return rc;
 }
 
-/* What Paddle gathers: tensors, those of master_weights, and what the scheduler has. */
+/*
+ * Does Paddle gather it? It gathers tensors, those of master_weights, and values of the scheduler.
+ */
 static bool is_gathered(const struct dcp_write_set *set, size_t i)
 {
 	size_t n = i < set->ntensors ? set->tensors[i].npath
@@ -277,7 +279,7 @@ static int check_gathered(struct saving *s)
 	return 0;
 }
 
-/* Who writes what: 0, or -errno with a line in x.err. */
+/* Decide which rank writes which item. 0, or -errno with a line in x.err. */
 static int choose_writers(struct saving *s)
 {
 	const struct dcp_write_set *set = &s->x.set;
@@ -363,7 +365,7 @@ static int agree_ranks(struct saving *s, int rc)
 	return load_while(&s->err, rc, "saving");
 }
 
-/* The file of this rank alone. */
+/* Write the file of this rank alone. */
 static int write_own(struct exporting *x)
 {
 	struct saving *s = saving_of(x);

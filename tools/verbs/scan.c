@@ -22,10 +22,10 @@
 #include "tools/trust/trust.h"
 
 enum {
-	MAX_DEPTH = 16,       /* of directories in the version's */
-	MAX_NESTED = 4,       /* of archives in archives */
-	LEGACY = 5,           /* pickles in a row, of torch before 1.6; storages follow */
-	MAX_ROW = 64,         /* pickles in a row that are looked at */
+	MAX_DEPTH = 16, /* of directories in the version's */
+	MAX_NESTED = 4, /* of archives in archives */
+	LEGACY = 5,     /* pickles in a row in a file of torch before 1.6; storages follow */
+	MAX_ROW = 64,   /* pickles in a row that are looked at */
 	MAX_OBJECT = 1 << 26, /* bytes of a compressed object that is decoded */
 	MAX_HEADER = 1 << 20, /* of .npy */
 };
@@ -77,7 +77,7 @@ static int add_found(struct scanning *w, enum judgement judged, const char *name
 {
 	struct found *all = DCP_ITEMS(w->found, struct found), f = { 0 };
 
-	/* The same name of one stream is one row. */
+	/* A name that a stream has several times is one row. */
 	for (size_t i = DCP_NITEMS(w->found, struct found); i-- > 0 && name;) {
 		if (all[i].file != w->file || all[i].key != w->key)
 			break;
@@ -114,7 +114,7 @@ static bool is_python_name(const char *s)
 	return *s;
 }
 
-/* -ENOMSG: it is no pickle, but text or numbers that begin as if they were. */
+/* -ENOMSG: not a pickle, but text or numbers that begin like a pickle. */
 static int note_name(void *ctx, const char *module, const char *name, uint64_t off)
 {
 	struct scanning *w = ctx;
@@ -129,7 +129,7 @@ static int note_name(void *ctx, const char *module, const char *name, uint64_t o
 		return leave_out(w, "the name is computed", off);
 	snprintf(whole, sizeof(whole), "%s.%s", module, name);
 	judged = judge(module, name);
-	/* A pattern for what a module has says nothing of the attributes of that. */
+	/* A pattern for names of a module does not match attributes of these names. */
 	for (size_t i = 0; i < w->o->allow.n; i++)
 		if (strchr(name, '.') ? strcmp(w->o->allow.v[i], whole) == 0
 				      : dcp_name_matches(w->o->allow.v[i], whole))
@@ -147,21 +147,21 @@ static bool ends_in(const char *s, const char *const *list)
 	return false;
 }
 
-/* Do readers take the files of these names for pickles? Others may be, too. */
+/* Names of files that readers unpickle; other files may be pickles, too. */
 static const char *const pickles[] = { ".pkl",    ".pickle", ".p",      ".pt",       ".pth",
 				       ".bin",    ".ckpt",   ".npy",    ".pdparams", ".pdopt",
 				       ".states", ".dat",    ".joblib", ".metadata", NULL };
 
-/* Are those the first bytes of a pickle of protocol 2 or more? Older ones have no mark. */
+/* Does @head begin a pickle of protocol 2 or more? Older protocols have no mark. */
 static bool is_marked(const uint8_t *head, size_t n)
 {
 	return n >= 2 && head[0] == 0x80 && head[1] <= 5;
 }
 
 /*
- * At most @most pickles in a row from @off, if they are. @sure: the first is one, so that its
- * damage is said; of another, what has a name in it is. Pickles before protocol 2 are known by what
- * they have in them alone.
+ * Scan at most @most pickles in a row from @off. @sure: the first is a pickle, so damage of it is
+ * reported; otherwise damage is reported only after a name was found. Pickles before protocol 2 are
+ * recognised only by such contents.
  */
 static int scan_pickles(struct scanning *w, const struct dcp_source *src, uint64_t off,
 			bool sure, unsigned most)
@@ -195,7 +195,7 @@ static int scan_pickles(struct scanning *w, const struct dcp_source *src, uint64
 		       : 0;
 }
 
-/* Arrays of objects are a pickle behind the header. */
+/* An array of objects is a pickle after the header. */
 static int scan_npy(struct scanning *w, const struct dcp_source *src, const uint8_t *head,
 		    size_t n)
 {
@@ -225,7 +225,7 @@ static int scan_stream(struct scanning *w, const struct dcp_source *src, const c
 		       unsigned depth, bool *whole);
 static int scan_items(struct scanning *w, const struct dcp_source *src);
 
-/* Numbers of a tensor, as torch.save calls them: ".../data/12". */
+/* Is @name a storage of torch.save, ".../data/12"? */
 static bool is_storage(const char *name)
 {
 	const char *last = strrchr(name, '/');
@@ -278,7 +278,7 @@ static int scan_zip(struct scanning *w, const struct dcp_source *src, unsigned d
 	return rc;
 }
 
-/* *whole: it was understood, or is nothing that is unpickled. */
+/* *whole: the stream was understood, or is never unpickled. */
 static int scan_stream(struct scanning *w, const struct dcp_source *src, const char *name,
 		       unsigned depth, bool *whole)
 {
@@ -324,12 +324,12 @@ static int scan_member(struct scanning *w, const struct dcp_source *src, uint64_
 		return 0;
 	if (dcp_load_le16(h + 8) != 0) /* its method */
 		return leave_out(w, "compressed, and not looked at", off);
-	return scan_pickles(w, src, data, true, 1); /* what follows is another member */
+	return scan_pickles(w, src, data, true, 1); /* another member follows */
 }
 
 /*
- * Archives in a row, as in .distcp files, wherever they are: what the metadata says of them need
- * not be so.
+ * Scan archives in a row, as in .distcp files, wherever they begin: the metadata may lie about
+ * them.
  */
 static int scan_items(struct scanning *w, const struct dcp_source *src)
 {
@@ -399,9 +399,9 @@ static int scan_dir(struct scanning *w, const struct dcp_dir *dir, const char *w
 	return rc;
 }
 
-/* ---- what the index knows ---- */
+/* ---- items of the index ---- */
 
-/* Where an item lies that was saved by itself, as torch.distributed.checkpoint saves them. */
+/* Place of an item that torch.distributed.checkpoint saved by itself. */
 struct range {
 	const char *file, *key;
 	uint64_t off, end;
@@ -450,7 +450,7 @@ static int take_tensor(void *ctx, enum dcp_row_kind kind, const struct dcp_row *
 	return rc;
 }
 
-/* A compressed object is decoded here; others were found in their files. */
+/* Decode a compressed object and scan it; other objects were scanned in their files. */
 static int take_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct items *it = ctx;
@@ -490,7 +490,7 @@ static int by_place(const void *a, const void *b)
 	return order ? order : (x->off > y->off) - (x->off < y->off);
 }
 
-/* The key of what was found inside of an item. */
+/* Find the key of an item in which a name was found. */
 static void name_key(const struct items *it, struct found *f)
 {
 	const struct range *r = DCP_ITEMS(it->ranges, struct range);
@@ -545,7 +545,7 @@ static int scan_all(struct scanning *w, struct dcp_err *err)
 	return rc;
 }
 
-/* Also a version whose metadata is refused has pickles, and a source that has no complete one. */
+/* Scan also a version whose metadata is refused, and a source without a complete version. */
 static enum cmd_exit open_version(struct scanning *w, const struct opt_args *args)
 {
 	const char *name = args->operand[PICK_VERSION];

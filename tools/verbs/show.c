@@ -31,10 +31,10 @@ static const struct opt opts[] = {
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { "KEY", true, OPT_KEY }, { 0 } };
 
-/* One tensor, and what its pieces' file numbers mean. */
+/* A tensor, and the names for the file numbers of its pieces. */
 struct shown {
 	const struct dcp_row *row;
-	const struct dcp_tensor *t; /* with every piece located, if it could be */
+	const struct dcp_tensor *t; /* with its pieces located, as far as possible */
 	const char *error;
 	const struct dcp_file_id *files;
 	size_t nfiles;
@@ -53,7 +53,7 @@ static bool is_run(const struct dcp_piece *piece, uint32_t ndim)
 	       (dcp_shape_volume(piece->len, ndim, &volume) && piece->run_n != volume);
 }
 
-/* Bytes of the tensor that a piece gives: a located item ends somewhere after them. */
+/* Bytes of the tensor in a piece: a located item ends somewhere after them. */
 static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece)
 {
 	uint64_t n;
@@ -64,7 +64,7 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 	return n;
 }
 
-/* "[0:4, 8:16]", and which run of it when not all of it is here */
+/* "[0:4, 8:16]", and the run of it if the piece has not all of it */
 static void describe_region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
 {
 	char box[DCP_BOX_TEXT];
@@ -164,7 +164,9 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 	s.files = dcp_index_files(ix, &s.nfiles);
 	s.t = &t;
 	s.error = t.error;
-	/* A view knows where bytes lie inside torch.save items; without one, the items do. */
+	/*
+	 * A view knows the places of bytes inside torch.save items; without a view, show the items.
+	 */
 	if (!t.error) {
 		if (dcp_view_open(p->ck.v, row->id, DCP_AS_RAW, NULL, &view, &err) < 0)
 			s.error = err.msg;
@@ -223,7 +225,7 @@ static int add_bytes(void *ctx, enum dcp_row_kind kind, const struct dcp_row *ro
 	return 0;
 }
 
-/* So many of the tensor at hand. */
+/* Report progress within the current tensor. */
 static void report_bytes(void *ctx, uint64_t done, uint64_t total, const char *key)
 {
 	struct showing *w = ctx;
@@ -296,7 +298,7 @@ static enum cmd_exit put_text(struct showing *w, enum dcp_row_kind kind,
 	return code;
 }
 
-/* What cannot be shown is said, and the others are. */
+/* A key that cannot be shown gets a message; the others are shown. */
 static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct showing *w = ctx;

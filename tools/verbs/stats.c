@@ -77,7 +77,7 @@ static int by_name(const void *a, const void *b)
 		      ((const struct measure_row *)b)->name);
 }
 
-/* Rows of one group become one. */
+/* Join the rows of each group. */
 static int group_rows(struct listing *w)
 {
 	size_t n = 0;
@@ -104,7 +104,9 @@ static int group_rows(struct listing *w)
 		if (to->key->dtype != r->key->dtype)
 			to->mixed = true;
 		dcp_stats_join(&to->m.s, &r->m.s);
-		/* Integers of several types do not compare, nor do places in several tensors. */
+		/*
+		 * Integers of different types cannot be compared, nor places in different tensors.
+		 */
 		to->m.unwritten = to->m.unwritten && r->m.unwritten;
 		to->tensors++;
 		for (size_t k = 0; k < DCP_STATS_BINS && to->bins && r->bins; k++) {
@@ -215,7 +217,7 @@ static enum cmd_exit run_stats(const void *opts_in, const struct opt_args *args)
 	if (!o->over_time && o->form == OUT_SVG)
 		return cmd_fail(CMD_USAGE, "stats: --svg draws numbers of all versions: add "
 					   "--over-time");
-	if (o->over_time) /* of all versions, so a second word is a key */
+	if (o->over_time) /* --over-time reads all versions, so the second word is a key */
 		return overtime(args->operand[PICK_SOURCE], &o->pick,
 				args->operand[PICK_VERSION] ? &key : &o->keys,
 				(unsigned)o->jobs, o->rate, o->form, o->file);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs status: what a mount does now, and how fast.
+ * dcpfs status: the present state and rates of a mount.
  *
- * It reads what the mount shows in .dcpfs/: status.json, config.json, and metrics twice. A process
- * of its own reads each: where the process that serves the mount is stopped, no signal ends a call
- * that it has begun to answer.
+ * It reads files in .dcpfs/ of the mount: status.json, config.json, and metrics twice. A child
+ * process reads each file: if the serving process is stopped, a read that has begun cannot be ended
+ * by a signal.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -31,10 +31,10 @@
 #include "tools/pick.h"
 
 enum {
-	PATIENCE_MS = 10000, /* until a mount that does not answer is called so */
+	PATIENCE_MS = 10000, /* until a mount counts as not answering */
 	TEXT_MAX = 64 << 20, /* bytes of one of its files */
 	KEPT_MS =
-		2100, /* a mount with --no-open shows the same text for so long (fs/file/cache.c) */
+		2100, /* a mount with --no-open shows a text for this long (fs/file/cache.c) */
 };
 
 struct status_opts {
@@ -76,7 +76,7 @@ static int copy_file(const char *path, int to)
 	return n < 0 ? errno : 0;
 }
 
-/* What comes from the descriptor @from until its end. -ETIMEDOUT. */
+/* Read @from to its end. -ETIMEDOUT. */
 static int collect_text(int from, struct dcp_buf *out)
 {
 	int64_t until = dcp_now_ms() + PATIENCE_MS, left;
@@ -101,8 +101,8 @@ static int collect_text(int from, struct dcp_buf *out)
 }
 
 /*
- * The file .dcpfs/@name of the mount, by a process that holds nothing of this one. 0, -ETIMEDOUT,
- * or a negative errno.
+ * Read the file .dcpfs/@name of the mount, by a child that holds no descriptor of this process. 0,
+ * -ETIMEDOUT, or a negative errno.
  */
 static int read_file(const struct told *t, const char *name, struct dcp_buf *out)
 {
@@ -180,7 +180,7 @@ static enum cmd_exit ask_mount(struct told *t, const char *given, uint64_t ms)
 	return rc < 0 ? say_why(rc, given, name) : CMD_OK;
 }
 
-/* ---- who uses it ---- */
+/* ---- processes that use it ---- */
 
 static bool leads_into(const char *link, const char *mnt)
 {
@@ -194,8 +194,8 @@ static bool leads_into(const char *link, const char *mnt)
 }
 
 /*
- * Has the process /proc/@pid a file of the mount open, or mapped, or is it in one of its
- * directories?
+ * Does the process /proc/@pid have a file of the mount open or mapped, or stand in a directory of
+ * it?
  */
 static bool uses_mount(const char *pid, const char *mnt, dev_t dev)
 {
@@ -243,7 +243,7 @@ static uint64_t count_clients(const char *mnt, dev_t dev)
 	return n;
 }
 
-/* ---- what the metrics say ---- */
+/* ---- metrics ---- */
 
 /* The value of the sample that is spelled @name, labels included; 0: there is none. */
 static uint64_t metric_value(const struct dcp_buf *metrics, const char *name)
@@ -353,7 +353,7 @@ static void take_status(struct status *s, const struct told *t, const struct dcp
 
 		s->sum[i] = metric_value(last, totals[i].metric);
 		if (strcmp(totals[i].name, "read_bytes") == 0)
-			since += t->before.n; /* which were read by this */
+			since += t->before.n; /* which this program itself has read */
 		if (s->rates)
 			s->rate[i] = s->sum[i] < since
 					     ? 0 /* another mount by now */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys as a tree of their components, with dots inside a component as further levels: the keys
- * of a state_dict are dotted names, and layers are what a person looks for. All paths are
- * sorted component by component; walking them in that order opens nodes in the order in which
- * they are shown, and a node's parent always stands before it. So sums run backwards over one
- * array and nothing recurses.
+ * Keys as a tree of their components. Dots inside a component make further levels, because keys of
+ * a state_dict are dotted names, and users look for layers. All paths are sorted component by
+ * component; walking them in that order opens nodes in the order in which they are shown, and a
+ * node's parent always stands before it. So sums run backwards over one array and nothing recurses.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -52,7 +51,7 @@ struct node {
 	const char *name;
 	size_t parent, last_child; /* NO_NODE: none */
 	size_t depth;
-	const struct leaf *leaf;           /* what stands exactly here, or NULL */
+	const struct leaf *leaf;           /* the key of this node, or NULL */
 	bool twice;                        /* another node has this path */
 	uint64_t bytes, elements, tensors; /* at and below */
 };
@@ -341,7 +340,7 @@ static int draw_forest(struct forest *f, const struct tree_opts *t, struct out *
 	return rc;
 }
 
-/* Where a node hangs, as a JSON array. */
+/* The path of a node, as a JSON array. */
 static void put_path(const struct forest *f, size_t at, struct out *o, const char **path)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -359,7 +358,7 @@ static void put_path(const struct forest *f, size_t at, struct out *o, const cha
 	out_put_str(o, "path", text.p ? text.p : "");
 }
 
-/* One row a node, parents first; path says where it belongs. */
+/* Put a row for a node, parents first; its path gives the place. */
 static void put_node(const struct forest *f, size_t at, struct out *o, const char **path)
 {
 	const struct node *n = &f->nodes[at];

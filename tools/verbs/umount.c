@@ -74,7 +74,7 @@ static enum cmd_exit fail_busy(const char *path)
 			path);
 }
 
-/* In more words than "busy", which may be the name of the directory. */
+/* Does the message say "busy"? The directory may be named so, so look for more words. */
 static bool says_busy(const char *said)
 {
 	return strstr(said, ": Device or resource busy") || strstr(said, ": target is busy");
@@ -98,8 +98,10 @@ static enum cmd_exit detach_mount(const char *path, bool lazy)
 	rc = run_helper("fusermount3", lazy ? "-uz" : "-u", path, said, sizeof(said));
 	if (rc == 0)
 		return CMD_OK;
-	/* It asks /etc/mtab who mounted, and for the name of the user, which containers may lack;
-	 * umount asks the kernel. */
+	/*
+	 * fusermount3 needs /etc/mtab and the user's name, which containers may lack; umount asks
+	 * the kernel.
+	 */
 	if (!says_busy(said) &&
 	    run_helper("umount", lazy ? "-il" : "-i", path, by_umount, sizeof(by_umount)) == 0)
 		return CMD_OK;

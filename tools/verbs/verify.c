@@ -68,7 +68,7 @@ struct tensor {
 	char digest[DCP_DIGEST_TEXT];
 };
 
-/* What is wrong, and where; NULL and 0: it does not say. */
+/* A problem and its place; NULL and 0: no place is known. */
 struct problem {
 	const char *key, *file, *why;
 	uint64_t off, n;
@@ -87,11 +87,11 @@ struct verifying {
 	struct tensor *tensors;
 	size_t n;
 	uint64_t wrong, unread, damaged;
-	uint64_t checksums, copies; /* that are as they should be */
+	uint64_t checksums, copies; /* that agree */
 	struct signed_files manifest;
 	struct dcp_buf problems; /* struct problem */
 	struct dcp_buf resumed;  /* struct resumed */
-	int64_t kept_ns;         /* when these were written */
+	int64_t kept_ns;         /* when they were kept last */
 	struct dcp_arena arena;
 	struct out out;
 };
@@ -124,7 +124,7 @@ static int digest_span(void *ctx, const struct walk_item *item, void *found, uin
 	return f->failed;
 }
 
-/* Say what is wrong; @file NULL: nothing is known of where. */
+/* Report a problem; @file NULL: its place is not known. */
 static void say_problem(struct verifying *w, const char *key, const char *file, uint64_t off,
 			uint64_t n, const char *why)
 {
@@ -150,7 +150,7 @@ static const char *file_name(const struct verifying *w, uint32_t file)
 	return file < n ? files[file].name : "?";
 }
 
-/* The same of a tensor, with the first of the places where it lies. */
+/* Report a problem of a tensor, with its first place. */
 static void fail_tensor(struct verifying *w, struct tensor *t, const char *why)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
@@ -176,7 +176,7 @@ static const char *state_name(const struct verifying *w)
 	return w->o->sha256 ? "verify-sha256" : "verify-xxh3";
 }
 
-/* Now and then, so that an interrupted call is not lost. */
+/* Keep digests from time to time, so that an interrupted call can be resumed. */
 static void keep_resumed(struct verifying *w, const struct tensor *t)
 {
 	struct resumed r = { .text = "" };
@@ -217,7 +217,8 @@ static void end_digest(void *ctx, const struct walk_item *item, void *found, siz
 		w->unread++;
 		fail_tensor(w, t, err->msg[0] ? err->msg : strerror(-rc));
 	} else {
-		if (!w->o->keys.n || w->o->resume) /* else the state is that of another call */
+		if (!w->o->keys.n ||
+		    w->o->resume) /* otherwise the kept state is of another call */
 			keep_resumed(w, t);
 		compare_digest(w, t);
 	}
@@ -230,7 +231,7 @@ static int by_key(const void *key, const void *t)
 	return strcmp(key, ((const struct tensor *)t)->key->key);
 }
 
-/* A key that only one side has is wrong, unless --keys leaves it out. */
+/* A key that only one side has is an error, unless --keys leaves it out. */
 static enum cmd_exit take_record(struct verifying *w, struct load_record *r)
 {
 	struct dcp_err err = { 0 };
@@ -323,13 +324,13 @@ static int read_all(struct verifying *w)
 	if (rc == 0)
 		rc = walk_run(&walk);
 	free(walk.items);
-	/* It is complete: nothing is left to go on with. */
+	/* The check is complete: there is nothing to resume. */
 	if (rc == 0 && !w->o->keys.n)
 		dcp_kept_write(w->p.ck.v, state_name(w), "", 0);
 	return rc;
 }
 
-/* For dcpfs diff, which then reads only tensors that differ. */
+/* Keep digests for dcpfs diff, which then reads only differing tensors. */
 static void keep_digests(const struct verifying *w)
 {
 	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
@@ -348,7 +349,7 @@ static void keep_digests(const struct verifying *w)
 		dcp_kept_share(w->p.ck.v, "digests", sizeof(struct record_kept), &all);
 }
 
-/* ---- what files say of themselves ---- */
+/* ---- checksums in files ---- */
 
 static void take_bad(void *ctx, const struct stored_bad *b)
 {
@@ -479,7 +480,7 @@ static enum cmd_exit report_verify(struct verifying *w)
 			dcp_jsonw_put_bool(&o->json, "signature_checked", false);
 			dcp_jsonw_end(&o->json);
 		}
-		/* Threads found them in any order. */
+		/* Threads found the problems in any order. */
 		DCP_SORT(DCP_ITEMS(w->problems, struct problem),
 			 DCP_NITEMS(w->problems, struct problem), by_key_and_place);
 		dcp_jsonw_put_array(&o->json, "problems");

@@ -34,8 +34,8 @@ static const char *curl_version(void)
 }
 
 /*
- * Each library is asked by the one file that includes its header; those that answer NULL are not
- * here. The program starts without the last ones, which are opened when something needs them.
+ * The file that includes a library's header asks for its version; NULL: the library is missing. The
+ * last libraries of the list are opened when they are needed.
  */
 static const struct {
 	const char *name;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs warm: read what will be read, so that it is near then: in the cache of what servers sent,
- * or in the page cache.
+ * dcpfs warm: read a version ahead of its use, into the cache of bytes from servers, or into the
+ * page cache.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -68,7 +68,7 @@ struct warming {
 	pthread_mutex_t lock;  /* the rest */
 	size_t next;           /* of the tensors, then of the objects */
 	uint64_t failed;
-	char first[600]; /* why the first of these did */
+	char first[600]; /* why the first of them failed */
 };
 
 static void note_failure(struct warming *w, const char *key, int rc, const struct dcp_err *err)
@@ -111,7 +111,7 @@ static int warm_tensor(struct warming *w, const struct walk_key *k, char *buf, b
 	if (k->error)
 		return dcp_fail(err, -EBADMSG, "%s", k->error);
 	if (!w->layout && w->tie[k - WALK_KEYS(&w->keys)])
-		return 0; /* its bytes are those of another */
+		return 0; /* another tensor has the same bytes */
 	if (w->layout)
 		rc = dcp_layout_cut(w->layout, w->rank, k->key, k->ndim, k->shape, &arena, &cut,
 				    err);
@@ -246,7 +246,7 @@ static enum cmd_exit print_warmed(const struct warming *w, double seconds, bool 
 	return out_flush(o);
 }
 
-/* Was anything read that could not be kept? */
+/* Warn if bytes that were read could not be kept. */
 static enum cmd_exit check_kept(const struct warming *w, bool remote)
 {
 	const struct dcp_disk_counts disk = dcp_disk_counted();
