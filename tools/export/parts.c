@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a tensor that the ranks of a layout write. For some formats the array of each rank;
- * for others boxes, each element in one of them: what several ranks hold is written by the one that
- * has the least to write so far.
+ * The parts of a tensor that the ranks of a layout write. Some formats take the array of each rank;
+ * others take boxes that cover each element once: an element that several ranks hold is written by
+ * the rank with the least to write so far.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct cutting {
 	struct exporting *x;
 	const struct dcp_write_tensor *t;
 	struct dcp_buf parts;   /* struct dcp_write_part */
-	struct dcp_arena arena; /* what dies with the tensor */
+	struct dcp_arena arena; /* memory of one tensor */
 	const char *why;
 };
 
@@ -58,7 +58,7 @@ static int add_box(struct cutting *c, uint32_t rank, const uint64_t *lo, const u
 	return dcp_buf_add(&c->parts, &part, sizeof(part));
 }
 
-/* The product of its spans. */
+/* Add the product of the spans. */
 static int add_spans(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
 {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
@@ -105,7 +105,7 @@ static int add_run(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
 	return rc;
 }
 
-/* The array that the rank holds, whatever it consists of. */
+/* Add the array that the rank holds, in any number of boxes. */
 static int add_array(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
 {
 	struct dcp_write_part part = { .rank = rank };
@@ -129,7 +129,7 @@ static int add_rank(struct cutting *c, const struct dcp_layout_rule *rule, uint3
 	rc = dcp_layout_cut_by_rule(c->x->layout, rule, rank, c->t->ndim, c->t->shape,
 				    &c->arena, &cut, &c->x->err);
 	if (rc <= 0)
-		return rc == -EINVAL ? -EBADMSG : rc; /* as plan refuses it */
+		return rc == -EINVAL ? -EBADMSG : rc; /* the code that plan gives */
 	if (!(c->x->format->takes & DCP_WRITE_BOXES))
 		return add_array(c, rank, &cut);
 	return cut.flat ? add_run(c, rank, &cut) : add_spans(c, rank, &cut);
@@ -170,7 +170,7 @@ static void keep_one_each(struct cutting *c)
 	c->parts.n = kept * sizeof(*p);
 }
 
-/* Does each element lie in one of them? */
+/* Do the parts cover each element? */
 static int check_cover(struct cutting *c)
 {
 	const struct dcp_write_part *p = DCP_ITEMS(c->parts, struct dcp_write_part);

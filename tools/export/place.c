@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where something may be written that is made from a source, and with which permissions.
- */
+/* Places and permissions of files that are made from a source. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +14,10 @@
 #include "tools/cmd.h"
 #include "tools/export/export.h"
 
-/* Where @out is, or the nearest that is there of the directories above it, which are made later. */
+/*
+ * The real path of @out, or of the nearest existing directory above it; missing directories are
+ * made later.
+ */
 static char *resolve_above(const char *out)
 {
 	dcp_auto_free char *path = strdup(out);
@@ -95,7 +96,7 @@ enum cmd_exit export_check_place(const char *out, const char *from)
 
 /* ---- permissions ---- */
 
-/* The group of a new file in the directory @dir, or in the nearest above it that is there. */
+/* The group of a new file in @dir, or in the nearest existing directory above it. */
 static gid_t group_in(const char *dir)
 {
 	dcp_auto_free char *place = resolve_above(dir);
@@ -116,7 +117,7 @@ int export_withheld_beside(const struct dcp_version *v, const char *source, cons
 	dcp_auto_free char *dir = NULL;
 	size_t n = strlen(out);
 
-	*bits = 0; /* who may read a bucket's objects is its owner's to say */
+	*bits = 0; /* the owner of a bucket decides who may read its objects */
 	if (export_is_remote(out))
 		return 0;
 	while (n > 1 && out[n - 1] == '/')

@@ -115,7 +115,7 @@ bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *
 	return comm->rank == 1 || (load_job_local_rank(&local, NULL) == 0 && local == 0);
 }
 
-/* Keep what x->told says, by one of the ranks, in x->err. */
+/* Keep x->told, the error of any rank, in x->err. */
 static int tell_err(struct exporting *x, int rc)
 {
 	struct dcpload_error *err = &x->told;
@@ -204,8 +204,8 @@ enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct e
 }
 
 /*
- * What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on
- * all.
+ * Gather @n bytes of every rank, in the order of ranks. @same: a record with the same @n on all
+ * ranks.
  */
 static int gather_ranks(struct exporting *x, const void *p, uint64_t n, bool same,
 			struct load_blobs *out)

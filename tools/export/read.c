@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of what is exported, through views of the source: one a thread stays open, since a part
- * that is longer than a piece is read several times in a row.
+ * The bytes of an export, read through views of the source. A thread keeps its view open, since a
+ * long part is read by several calls in a row.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 	} else {
 		rc = dcp_layout_cut(x->layout, p->rank, t->key, t->ndim, t->shape, &j->arena,
 				    &cut, err);
-		rc = rc == 0 ? -ENOENT : rc; /* it had it when the set was chosen */
+		rc = rc == 0 ? -ENOENT : rc; /* the key was there when the set was chosen */
 	}
 	return rc < 0 ? rc
 		      : dcp_view_open(x->pick.ck.v, from->row, DCP_AS_RAW, &cut, &j->view, err);
@@ -111,7 +111,7 @@ static int get_view(const struct exporting *x, struct reading *j, size_t tensor,
 	return rc < 0 ? dcp_err_say(err, rc) : 0;
 }
 
-/* [off, off + n) of the elements as @to, @off and @n whole numbers of them. */
+/* Read bytes [off, off + n) of the elements as @to; both are multiples of an element. */
 static int read_cast(struct reading *j, enum dcp_dtype from, enum dcp_dtype to, uint64_t off,
 		     char *buf, size_t n)
 {
@@ -141,7 +141,7 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 		       x->set.tensors[tensor].dtype;
 }
 
-/* The text of a file that no file is; else NULL. */
+/* The text of an extra file that is generated; NULL: it is a file of the source. */
 static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 {
 	const struct dcp_made *made = tensor >= x->set.ntensors && export_is_asset(x)

@@ -29,7 +29,7 @@ void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
 	put_list(w, "asks", &x->asks);
 }
 
-/* What would be written. */
+/* Put the files that would be written. */
 static void put_files(const struct exporting *x, struct dcp_jsonw *w)
 {
 	uint64_t bytes;

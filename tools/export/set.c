@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to be written: the tensors, objects and files of a version that were asked for and that
- * the format can hold.
+ * The set to write: tensors, objects and files of a version that are asked for and that the format
+ * can hold.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static int leave_out(struct exporting *x, const char *what, const char *key, con
 	return note_left(x, &x->left, what, key, why);
 }
 
-/* It cannot be read, which only --partial takes. */
+/* Leave out an unreadable item, which is an error without --partial. */
 static int leave_damaged(struct exporting *x, const char *what, const char *key,
 			 const char *why)
 {
@@ -99,7 +99,7 @@ static int copy_path(struct exporting *x, const char *const *path, size_t n,
 
 struct seeking {
 	const struct exporting *x;
-	const char *word; /* NULL: any that is wanted */
+	const char *word; /* NULL: any item that is asked for */
 };
 
 static int seek_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
@@ -132,7 +132,7 @@ enum cmd_exit export_check_keys(struct exporting *x)
 
 /* ---- tensors ---- */
 
-/* What it is converted to; itself where that cannot be. */
+/* The dtype to convert to; @dtype itself where that is impossible. */
 static enum dcp_dtype dtype_of(const struct exporting *x, enum dcp_dtype from)
 {
 	enum dcp_dtype to = x->opts->dtype ? dcp_dtype_from_name(export_dtypes[x->opts->dtype])
@@ -151,7 +151,7 @@ static size_t find_row(const struct exporting *x, int64_t id)
 	return i < n && from[i].row == id ? i : DCP_WRITE_ALONE;
 }
 
-/* All of it, of rank 0. */
+/* Add the whole tensor, as written by rank 0. */
 static int add_whole(struct exporting *x, struct dcp_write_tensor *t)
 {
 	struct dcp_write_part *part = dcp_arena_calloc(&x->arena, 1, sizeof(*part));
@@ -307,7 +307,7 @@ bool export_is_asset(const struct exporting *x)
 	return dcp_hf_assets(x->pick.ck.v) != NULL;
 }
 
-/* A config.json that no file is, or that of an adapter. */
+/* Add a generated config.json, or that of an adapter. */
 static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, const char *name)
 {
 	char why[160] = "it is made from what the checkpoint keeps of its model; compare it";
@@ -320,7 +320,7 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 	return note_left(x, &x->asks, "file", name, why);
 }
 
-/* As hf/ of a mount has them: files made from the checkpoint, and files beside the weights. */
+/* Add the extra files that hf/ of a mount has: generated files, and files beside the weights. */
 static int add_assets(struct exporting *x)
 {
 	struct dcp_version *v = x->pick.ck.v;
@@ -353,11 +353,11 @@ static int add_extras(struct exporting *x)
 	return rc;
 }
 
-/* ---- what files say beside tensors ---- */
+/* ---- metadata of files ---- */
 
 /*
- * The names in the fact "metadata", where the format has no place for them; not the format, which
- * is no other's.
+ * Leave out the names of the fact "metadata" that the format cannot hold, except the name "format",
+ * which concerns only the source.
  */
 static int leave_metadata(struct exporting *x, const struct dcp_json *said)
 {
@@ -374,7 +374,7 @@ static int leave_metadata(struct exporting *x, const struct dcp_json *said)
 	return rc;
 }
 
-/* @list holds the name of each, and why its value is not exported. */
+/* @list has the names whose values are not exported, and the reasons. */
 static int note_lost(struct exporting *x, const struct dcp_json *list)
 {
 	int rc = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was written, read back as a checkpoint of its own, or a file of a rank after the other, and
- * compared with the source byte for byte.
+ * Read the output back as a checkpoint, or as the file of each rank in turn, and compare it with
+ * the source byte by byte.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static int fail_differs(struct verifying *w, const char *key, const char *how)
 			how);
 }
 
-/* With what @view shows, or (NULL) @src. */
+/* Compare with @view, or (NULL) with @src. */
 static int compare_bytes(struct verifying *w, size_t i, size_t part, const char *key,
 			 const struct dcp_view *view, const struct dcp_source *src)
 {
@@ -154,7 +154,7 @@ static bool is_mark(struct dcp_pv v)
 
 static const struct dcp_pystream marks = { .size = UINT64_MAX, .is_tensor = is_mark };
 
-/* Pickle it, and walk that. */
+/* Pickle the object, and walk the pickle. */
 static int open_object(struct verifying *w, const struct dcp_object *o, unsigned how,
 		       dcp_leaf_fn fn, void *ctx)
 {
@@ -189,7 +189,7 @@ static int describe_leaf(const struct dcp_leaf *leaf, struct dcp_buf *text,
 				 out);
 }
 
-/* An object that was opened where it was read. Tensors are compared by themselves. */
+/* Compare a leaf of an object that the reader opened. Tensors are compared separately. */
 static int compare_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -221,7 +221,7 @@ static int compare_member(void *ctx, const struct dcp_leaf *leaf)
 	return rc == 0 ? 1 : rc;
 }
 
-/* An object that was opened in the source, and is part of a longer object where it was read. */
+/* Compare an object of the source that is part of a larger object in the output. */
 static int compare_within(struct verifying *w, const struct dcp_object *o)
 {
 	struct within in = { w, o };
@@ -241,8 +241,8 @@ static int compare_within(struct verifying *w, const struct dcp_object *o)
 }
 
 /*
- * Formats that hold one nested value open it in several ways when it is read, and what was an
- * instance of a class of its own that is a str is a str then.
+ * Formats that hold one nested value open it in several ways when it is read, and an instance of a
+ * subclass of str becomes a str.
  */
 static int compare_object(struct verifying *w, const struct dcp_object *o)
 {
@@ -260,7 +260,7 @@ static int compare_object(struct verifying *w, const struct dcp_object *o)
 
 /* ---- all of it ---- */
 
-/* Compare what is in the checkpoint at @path: all, or (@rank not NULL) what that rank has. */
+/* Compare the checkpoint at @path: all of it, or (@rank not NULL) the parts of that rank. */
 static int compare_checkpoint(struct verifying *w, const char *path, const uint32_t *rank)
 {
 	const struct dcp_store_opts opts = { .log = &cmd_log };
@@ -290,7 +290,7 @@ static int compare_checkpoint(struct verifying *w, const char *path, const uint3
 	return rc;
 }
 
-/* The file of each rank that has any bytes. */
+/* Compare the files of all ranks that have bytes. */
 static int compare_ranks(struct verifying *w)
 {
 	const struct dcp_write_set *set = &w->x->set;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a source and the name of a layout to a plan. */
+/* Load a source and a layout, and plan the job. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ struct adding {
 	uint64_t done;
 };
 
-/* Where its bytes are inside of the items that hold it. */
+/* Add a tensor with the places of its bytes inside items. */
 static int add_located(struct adding *a, const struct dcp_row *row)
 {
 	struct plan *p = a->p;
@@ -138,7 +138,7 @@ static int add_part(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint6
 	return 0;
 }
 
-/* What each rank reads, and how many files are read. */
+/* Find the part of each rank, and the number of files that are read. */
 static enum cmd_exit find_parts(struct plan *p)
 {
 	p->is_read = calloc(p->nfiles + 1, sizeof(*p->is_read));

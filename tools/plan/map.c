@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shard map: the index space of one tensor, cut by the pieces it is stored in (dark edges)
- * and by what the ranks have of it (colours).
+ * The shard map: the index space of a tensor, cut by its stored pieces (dark edges) and by the
+ * parts of ranks (colours).
  *
  * Two dimensions are drawn, those with the most cuts; where others are cut, too, the picture
  * is the slice at their index 0 and says so. A tensor of one dimension is a strip.
@@ -20,10 +20,10 @@
 #include "tools/svg.h"
 
 enum {
-	MAX_PARTS = 2048,  /* different ones that are drawn */
-	MAX_RANKS = 65536, /* that are asked for theirs */
+	MAX_PARTS = 2048,  /* different parts that are drawn */
+	MAX_RANKS = 65536, /* ranks whose parts are drawn */
 	MAX_BOXES = 40000,
-	LEGEND = 24, /* files, ranks: lines of a column */
+	LEGEND = 24, /* lines of a column, for files or ranks */
 	MEMORY = 256 << 20,
 };
 
@@ -33,7 +33,7 @@ enum {
 #define GAP 24.0
 #define COLUMN 300.0
 
-/* What some ranks have: the same to each of them. */
+/* A part that some ranks have, the same for each of them. */
 struct part {
 	struct dcp_cut cut;
 	uint64_t hash;
@@ -48,7 +48,7 @@ struct map {
 	struct dcp_arena arena;
 	struct part *part;
 	size_t nparts, left_out;
-	uint32_t x, y; /* the dimensions that are drawn; y == ndim: there is one only */
+	uint32_t x, y; /* the dimensions that are drawn; y == ndim: only x */
 	bool sliced;
 	double height;
 	size_t boxes;
@@ -130,7 +130,7 @@ static int find_parts(struct map *m, struct dcp_err *err)
 
 /* ---- which dimensions ---- */
 
-/* How many stretches do pieces and parts cut dimension @d into, together? */
+/* Number of stretches into which pieces and parts together cut dimension @d. */
 static uint64_t cuts_of(const struct map *m, uint32_t d)
 {
 	uint64_t n = m->tl.ncell[d] - 1;
@@ -187,7 +187,7 @@ static double scale_at(const struct map *m, uint32_t d, uint64_t at, double size
 					      : 0;
 }
 
-/* Where the box [lo, lo + n) is drawn; false: it is after what is drawn. */
+/* The rectangle of the box [lo, lo + n); false: it is outside of the slice. */
 static bool place_of(const struct map *m, const uint64_t *lo, const uint64_t *n,
 		     struct place *out)
 {
@@ -272,7 +272,7 @@ static void draw_axes(const struct map *m)
 	}
 }
 
-/* Under the picture: who has which colour. */
+/* The legend below the picture: colours of files and ranks. */
 static double draw_legend(struct map *m, double y)
 {
 	size_t shown = DCP_MIN(m->nparts, (size_t)LEGEND);
@@ -372,7 +372,7 @@ enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out)
 	return rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s", err.msg) : CMD_OK;
 }
 
-/* Overviews: each file as a bar of those who read it, and who sends how much to whom. */
+/* Overviews: each file as a bar with its readers, and the bytes that ranks send to each other. */
 
 enum { MAX_FILES = 48, MAX_CELLS = 64 };
 
@@ -388,7 +388,7 @@ struct bars {
 	struct dcp_buf *out;
 	uint32_t *line; /* by file number: 1 + where it is drawn; 0: it is not */
 	double per_byte;
-	/* of the file and rank that is being drawn */
+	/* the file and rank that are being drawn */
 	uint32_t rank;
 	uint32_t file;
 	uint64_t lo, hi, bytes;
@@ -418,7 +418,7 @@ static int add_bar(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64
 {
 	struct bars *b = ctx;
 
-	/* What is too narrow to be seen is drawn with what comes before it. */
+	/* A part too narrow to be seen is drawn with the part before it. */
 	bool narrow = (double)(off + n - b->lo) * b->per_byte < 1;
 
 	if (b->bytes && (b->file != file || (b->rank != rank && !narrow))) {
@@ -435,13 +435,13 @@ static int add_bar(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64
 	return 0;
 }
 
-/* Of what the pieces lie in. */
+/* Size of the file, decoded, in which pieces lie. */
 static uint64_t size_of(const struct dcp_file_id *file)
 {
 	return file->unpacked ? file->unpacked : file->size;
 }
 
-/* The files that are read, the first MAX_FILES of them, each its line; the longest in @most. */
+/* Give the first MAX_FILES files that are read a line each; the largest size in @most. */
 static uint32_t number_lines(const struct plan *p, uint32_t *line, uint64_t *most)
 {
 	uint32_t n = 0;
@@ -515,7 +515,7 @@ static int sum_blocks(const struct plan *p, uint32_t each, uint32_t cells, uint6
 	return 0;
 }
 
-/* Ranks by ranks, or blocks of them where there are more than can be seen apart. */
+/* A matrix of ranks, or of blocks of ranks where there are too many. */
 enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out)
 {
 	uint32_t each = (p->ranks + MAX_CELLS - 1) / MAX_CELLS;

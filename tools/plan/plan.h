@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: what `dcpfs plan` knows, and the forms in which it is printed.
+ * plan: the data of `dcpfs plan`, and its output forms.
  *
- * plan_load() reads the index of one version and plans the job (core/model/job); everything
- * else only shows it. Functions that return an exit code have said what is wrong.
+ * plan_load() reads the index of one version and plans the job (core/model/job); other functions
+ * only show it. Functions that return an exit code have printed the error.
  */
 #pragma once
 #include <stdbool.h>
@@ -20,7 +20,7 @@
 #include "tools/svg.h"
 
 /*
- * sim: how long would that take on other machines? On paper: bytes over rates.
+ * sim: estimate the time on other machines, as bytes over rates.
  *
  * Nodes of @gpus ranks each, in order of rank. A node's storage delivers @disk bytes a second,
  * all storage together @store at most; a node's network takes @net a second in each direction.
@@ -39,7 +39,7 @@ struct dcp_job_flow;
 struct plan_sim {
 	bool on;
 	uint64_t nodes, gpus;
-	double disk, store, net; /* bytes a second; store 0: no limit of its own */
+	double disk, store, net; /* bytes a second; store 0: no limit */
 };
 
 /* "nodes=64,gpus=8,disk=25GB/s,net=50GB/s,store=400GB/s" for @ranks ranks. gpus: 8, nodes: as
@@ -115,7 +115,7 @@ struct plan {
 	} largest;
 };
 
-/* What a page begins with. */
+/* The first bytes of a page. */
 #define PLAN_HTML HTML_HEAD("dcpfs plan")
 
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args);
@@ -124,7 +124,7 @@ void plan_finish(struct plan *p);
 /* The tensor that --key names, or the largest: its row id in @id. */
 enum cmd_exit plan_tensor(struct plan *p, int64_t *id);
 
-/* Least, sum and most of a number of all ranks' flows. */
+/* Least, sum and most of a number over all ranks. */
 enum plan_number { PLAN_NEEDS, PLAN_READS, PLAN_KEEPS, PLAN_SENDS, PLAN_RECEIVES };
 #define PLAN_NUMBERS 5
 struct plan_range {
@@ -135,11 +135,13 @@ extern const char *const plan_number_name[PLAN_NUMBERS];
 uint64_t plan_number(const struct dcp_job_flow *f, enum plan_number n);
 struct plan_range plan_range(const struct plan *p, enum plan_number n);
 
-/* How many times the elements that are needed are read: by each rank for itself, together. */
+/* How often a needed element is read, on average: by each rank for itself, and together. */
 double plan_alone(const struct plan *p);
 double plan_together(const struct plan *p);
-/* Most bytes that a rank reads for others: what it must hold beside its own tensors, when it
- * reads all of its part at once. */
+/*
+ * Most bytes that any rank reads for others, and holds beside its own tensors if it reads its part
+ * at once.
+ */
 uint64_t plan_staging(const struct plan *p, uint32_t *rank);
 
 /* text.c: all, or one rank */

@@ -119,7 +119,7 @@ static double at_least(double seconds, uint64_t bytes, double rate)
 	return rate > 0 ? DCP_MAX(seconds, (double)bytes / rate) : seconds;
 }
 
-/* Reading alone: @bytes of each node. */
+/* Time of reading @bytes on each node without an exchange. */
 static struct plan_time time_alone(const struct plan_sim *s, const char *way,
 				   const uint64_t *bytes, uint32_t nodes)
 {

@@ -13,7 +13,7 @@
 
 enum { TERMINAL_RANKS = 40, TERMINAL_LOST = 5 };
 
-/* Read this often alone, a byte is worth no exchange. */
+/* Below this many reads of a byte an exchange gains nothing. */
 #define NOTHING_GAINED 1.05
 
 /* "1.5 s", "12 ms" */
@@ -256,7 +256,7 @@ void plan_write(const struct plan *p, struct out *o)
 	put_ranges(p, o);
 	if (p->sim.on)
 		put_times(p, o);
-	if (o->form != OUT_HTML) { /* which has a table that is searched */
+	if (o->form != OUT_HTML) { /* HTML has a table with search instead */
 		dcp_buf_str(&o->buf, "\n");
 		put_ranks_table(p, o);
 	}
@@ -490,7 +490,7 @@ enum cmd_exit plan_json(struct plan *p, struct out *o)
 	struct dcp_jsonw *w = &o->json;
 	struct dcp_err err = { .msg = "out of memory" };
 
-	w->pretty = false; /* a table of a thousand ranks by a thousand is long enough */
+	w->pretty = false; /* not indented: a table of a thousand ranks by a thousand is long */
 	dcp_jsonw_object(w);
 	put_head(p, w);
 	put_amplification(p, w);
