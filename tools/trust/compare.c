@@ -82,7 +82,7 @@ static bool same_shape(const struct walk_key *a, const struct walk_key *b)
 	return a->ndim == b->ndim && dcp_dims_compare(a->shape, b->shape, a->ndim) == 0;
 }
 
-/* What is known without reading; false: it must be read. */
+/* Compare without reading; false: the pair must be read. */
 static bool is_known(struct pair *p)
 {
 	bool known = true;
@@ -107,8 +107,8 @@ static bool is_known(struct pair *p)
 }
 
 /*
- * Are the bits of both the same by digests that dcpfs verify has left beside the indexes? A digest
- * that differs only says that there is something to read.
+ * Are both tensors equal by the digests that dcpfs verify has kept? Differing digests only mean
+ * that the tensors must be read.
  */
 static bool has_same_digest(const struct dcp_buf *digests, const struct pair *p)
 {
@@ -204,7 +204,7 @@ static const char *shape_text(char *buf, size_t size, const struct walk_key *k)
 	return k ? dcp_dims_text(buf, size, k->shape, k->ndim) : NULL;
 }
 
-/* A state as people see it. */
+/* The text of a state for people. */
 static const char *state_text(char *buf, size_t size, const struct pair *p)
 {
 	char a[512], b[512];
@@ -236,7 +236,7 @@ static void put_number(struct out *o, const char *name, bool there, double v)
 	out_put_f64(o, name, there && isfinite(v) ? v : NAN);
 }
 
-/* People see numbers of what has changed alone. */
+/* People see numbers only of changed tensors. */
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick)
 {
 	const struct dcp_difference *d = &p->d;
@@ -276,11 +276,11 @@ void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool
 	out_row_end(o);
 }
 
-/* ---- a strip: what has changed, a box for each layer and parameter of it ---- */
+/* ---- the strip of changes: a box for each layer and parameter ---- */
 
 enum { MAX_COLS = 512, MAX_ROWS = 256, CELL = 14, LABEL = 340, TOP = 40, NAME = 48 };
 
-/* A pair, or several that have one place. */
+/* A pair, or several pairs in one place. */
 struct box {
 	const char *layer, *part; /* layer "": the key has no number */
 	struct dcp_difference d;
@@ -288,7 +288,9 @@ struct box {
 	size_t col, row;
 };
 
-/* "layers.3" and "mlp.weight"; a key without a number is all part. */
+/*
+ * Split a key into layer and part, "layers.3" and "mlp.weight"; a key without a number is all part.
+ */
 static int place_box(struct box *b, const struct pair *p, struct dcp_arena *arena)
 {
 	const struct walk_key *k = p->a ? p->a : p->b;
@@ -322,7 +324,7 @@ static int by_place(const void *a, const void *b)
 	return order ? order : (x->row > y->row) - (x->row < y->row);
 }
 
-/* Number rows and columns; boxes of one place become one. Returns how many there are. */
+/* Number rows and columns, and join boxes in one place. Returns the number of boxes. */
 static size_t join_boxes(struct box *b, size_t n, size_t *nrows, size_t *ncols)
 {
 	size_t m = 0;
@@ -410,7 +412,7 @@ int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *
 
 enum { CHUNK = 256 << 10 };
 
-/* The version as it is read without some files: from what else has their elements. */
+/* The version as read without some files, from other copies of their elements. */
 struct without {
 	struct pick p;
 	bool open;
@@ -421,9 +423,10 @@ struct without {
 /* What the threads share. */
 struct team {
 	struct copies *w;
-	pthread_mutex_t lock; /* opening the version once more, and telling what is bad */
-	size_t next;          /* atomic, as those below: the key to be looked at */
-	uint64_t done;        /* bytes read */
+	pthread_mutex_t
+		lock;  /* for opening the version once more, and for reports of bad copies */
+	size_t next;   /* atomic, as the counts below: the next key */
+	uint64_t done; /* bytes read */
 	int64_t start_ns;
 	int rc;
 };
@@ -461,7 +464,7 @@ static enum cmd_exit open_without(struct comparing_copies *c, const uint32_t *fi
 	o->open = true;
 	pthread_mutex_lock(&c->t->lock);
 	code = c->t->rc < 0
-		       ? CMD_ENV /* said by another thread */
+		       ? CMD_ENV /* reported by another thread */
 		       : walk_pick(&o->p, w->p->ck.source, w->p->ck.name, w->opts, "verify");
 	if (code != CMD_OK)
 		__atomic_store_n(&c->t->rc, -EIO, __ATOMIC_RELAXED);
@@ -473,7 +476,7 @@ static enum cmd_exit open_without(struct comparing_copies *c, const uint32_t *fi
 	return code;
 }
 
-/* The elements of a piece, as an array of their own. */
+/* The cut of a piece, as an array of its own. */
 static int cut_of(const struct dcp_piece *p, uint32_t ndim, struct dcp_arena *arena,
 		  struct dcp_cut *out)
 {
@@ -509,7 +512,7 @@ static void compare_views(struct comparing_copies *c, const struct dcp_view *a,
 		size_t n = (size_t)DCP_MIN((uint64_t)CHUNK, size - at);
 
 		if (dcp_view_read(a, at, c->buf[0], n) < 0)
-			return; /* which reading all tensors says */
+			return; /* reading all tensors reports it */
 		rc = dcp_view_read(b, at, c->buf[1], n);
 		walk_wait_for_rate(c->t->start_ns, c->t->w->rate,
 				   __atomic_add_fetch(&c->t->done, 2 * n, __ATOMIC_RELAXED));
@@ -528,7 +531,9 @@ static void compare_views(struct comparing_copies *c, const struct dcp_view *a,
 		__atomic_add_fetch(&c->t->w->equal, 1, __ATOMIC_RELAXED);
 }
 
-/* One piece with all its copies, each read without the files that come before it. */
+/*
+ * Compare a piece with all its copies; each copy is read without the files of the copies before it.
+ */
 static int compare_piece(struct comparing_copies *c, const struct dcp_tensor *t,
 			 const struct dcp_piece *p)
 {
@@ -544,7 +549,7 @@ static int compare_piece(struct comparing_copies *c, const struct dcp_tensor *t,
 		rc = dcp_view_open(c->t->w->p->ck.v, c->key->id, DCP_AS_RAW, &cut, &first,
 				   &err);
 	if (rc < 0)
-		return rc == -ENOMEM ? rc : 0; /* which reading all tensors says */
+		return rc == -ENOMEM ? rc : 0; /* reading all tensors reports it */
 	file[0] = p->file;
 	for (size_t k = 0; k < t->ncopies; k++) {
 		const struct dcp_piece *copy = &t->copies[k];
@@ -558,7 +563,7 @@ static int compare_piece(struct comparing_copies *c, const struct dcp_tensor *t,
 		if (dcp_piece_compare(copy, p, t->ndim) != 0)
 			continue;
 		if (open_without(c, file, n) != CMD_OK)
-			return -EIO; /* said; the rest is not compared */
+			return -EIO; /* reported; the rest is not compared */
 		file[n++] = copy->file;
 		rc = dcp_view_open(c->other.p.ck.v, c->key->id, DCP_AS_RAW, &cut, &view, &err);
 		if (rc == -ENOMEM)

@@ -358,8 +358,8 @@ enum judgement judge(const char *module, const char *name)
 	if (asprintf(&whole, "%s.%s", module, name) < 0)
 		return JUDGED_UNKNOWN;
 	/*
-	 * Of a name with dots, Python takes attributes of attributes: a module that the module
-	 * imports, as "os.system".
+	 * Python resolves a name with dots through attributes: "os.system" of a module that imports
+	 * os.
 	 */
 	if (is_in(dangerous, DCP_LEN(dangerous), whole) ||
 	    (strchr(name, '.') && is_in(dangerous, DCP_LEN(dangerous), name)))

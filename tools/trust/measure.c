@@ -18,7 +18,7 @@
 struct found {
 	struct dcp_stats s;
 	bool begun;
-	struct dcp_stats_bins bins; /* with --histogram; else there is no room for it */
+	struct dcp_stats_bins bins; /* only with --histogram; otherwise not allocated */
 };
 
 static int measure_span(void *ctx, const struct walk_item *item, void *found, uint64_t first,
@@ -68,7 +68,7 @@ static void end_measuring(void *ctx, const struct walk_item *item, void *found, 
 	m->head.done = 1;
 }
 
-/* What is known from an earlier call. */
+/* Take records of earlier calls. */
 static int take_kept(struct measuring *w, size_t n)
 {
 	const struct walk_key *k = WALK_KEYS(w->keys);
@@ -216,7 +216,7 @@ static void put_field(struct out *o, const struct dcp_stats_field *f, bool some)
 	}
 }
 
-/* What people are shown in other words. */
+/* Put a number in the form for people. */
 static void put_shown(struct out *o, const struct dcp_stats *s, const char *after)
 {
 	char text[64];

@@ -31,8 +31,8 @@ struct following {
 	unsigned jobs;
 	uint64_t rate;
 	const char *source;
-	struct at
-		at[2]; /* which of them is the newer changes, since what is open is not moved */
+	struct at at
+		[2]; /* which of the two is newer alternates, as open versions are not moved */
 	unsigned new;
 	struct dcp_buf rows;
 	struct dcp_arena arena;
@@ -49,7 +49,7 @@ static void close_at(struct at *a)
 	*a = (struct at){ .open = false };
 }
 
-/* How far the second is from the first. */
+/* Measure how far the second version is from the first. */
 static int compare_versions(struct following *w, struct row *r)
 {
 	struct at *old = &w->at[!w->new], *new = &w->at[w->new];
@@ -90,7 +90,9 @@ static int take_version(struct following *w)
 	return rc < 0 ? rc : dcp_buf_error(&w->rows);
 }
 
-/* A version that cannot be measured is left out, which is said, and in the exit code. */
+/*
+ * Add a version. If it cannot be measured, it is left out with a message, and the exit code tells.
+ */
 static enum cmd_exit follow_version(struct following *w, const char *version)
 {
 	struct at *at = &w->at[w->new];
@@ -112,7 +114,7 @@ static enum cmd_exit follow_version(struct following *w, const char *version)
 	return rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : CMD_OK;
 }
 
-/* Eight heights, of which the least is that of the least. */
+/* Eight heights, scaled between the least and the greatest number. */
 static void put_sparkline(struct out *o, const char *name, const double *v, size_t n)
 {
 	static const char *const bars[] = { "\u2581", "\u2582", "\u2583", "\u2584",
@@ -146,7 +148,7 @@ static void put_sparkline(struct out *o, const char *name, const double *v, size
 
 enum { WIDE = 800, HIGH = 180, LEFT = 90, GAP = 50, LABELS = 16 };
 
-/* One number of all versions as a line from left to right, broken where it has none. */
+/* Draw a number of all versions as a line from left to right, broken where a version lacks it. */
 static void draw_line(struct dcp_buf *b, double top, const char *name, const double *v,
 		      size_t n, const struct row *r)
 {

@@ -35,10 +35,7 @@ enum cmd_exit record_check(const char *path, const char *source)
 	return CMD_OK;
 }
 
-/*
- * A statement of in-toto: the subjects are tensors, and the predicate says how their digests are
- * made.
- */
+/* Put an in-toto statement: subjects are tensors, and the predicate describes the digests. */
 static void put_statement(const struct record *r, struct dcp_jsonw *j)
 {
 	const char *kind = r->sha256 ? "dcpfsTensorSha256" : "dcpfsTensorXxh3";

@@ -35,9 +35,9 @@ struct resource {
 struct manifest {
 	struct signed_files *w;
 	struct dcp_site site; /* of the source */
-	bool one;             /* which is a file: the others beside it are not the version's */
+	bool one;             /* the version is one file: files beside it are not part of it */
 	char name[MOST_PATH];
-	size_t nabove;       /* of the name, that its files have before theirs, too */
+	size_t nabove;       /* bytes of its directory's path, also before paths of its files */
 	struct dcp_buf all;  /* struct resource */
 	struct dcp_buf skip; /* ignored paths: texts, each with its NUL */
 	struct dcp_buf own;  /* const char *, sorted: paths of the version's files */
@@ -98,7 +98,7 @@ static int list_own(struct manifest *m)
 	return rc;
 }
 
-/* A directory may hold several versions, and what is listed of the others is not looked at. */
+/* Is @path a file of this version? Files of other versions in the directory are ignored. */
 static bool is_ours(const struct manifest *m, const char *path)
 {
 	const struct dcp_found *found = m->w->p->ck.found;
@@ -174,7 +174,7 @@ static int take_resource(struct manifest *m, const char *name, const char *algor
 	return r.path ? dcp_buf_add(&m->all, &r, sizeof(r)) : -ENOMEM;
 }
 
-/* Each file is a subject, and nothing else is listed: the form before 1.0. */
+/* The form before 1.0: each file is a subject, and nothing else is listed. */
 static int take_subjects(struct manifest *m, const struct dcp_json *subjects)
 {
 	int rc = dcp_json_len(subjects) ? 0 : -EBADMSG;
@@ -245,7 +245,7 @@ static int take_predicate(struct manifest *m, const struct dcp_json *statement)
 	return rc;
 }
 
-/* 1: it cannot be used, which was told. */
+/* 1: it cannot be used, which was reported. */
 static int take_statement(struct manifest *m, const struct dcp_json *statement)
 {
 	const char *type = dcp_json_str(dcp_json_get(statement, "_type"));
@@ -414,7 +414,7 @@ static bool is_ignored(const struct manifest *m, const char *path)
 	return strcmp(path, m->name) == 0;
 }
 
-/* Bytes of the version's file @path that are not listed could be anything. */
+/* Report bytes of the version's file @path that the manifest does not list. */
 static void check_covered(struct manifest *m, const char *path, uint64_t size)
 {
 	const struct resource *all = DCP_ITEMS(m->all, struct resource);
@@ -456,7 +456,7 @@ static int check_manifest(struct manifest *m)
 		return rc;
 	DCP_SORT(DCP_ITEMS(m->all, struct resource), DCP_NITEMS(m->all, struct resource),
 		 by_place);
-	/* One above the version may be of others alone. */
+	/* A manifest above the version may be about other versions only. */
 	if (DCP_NITEMS(m->all, struct resource) ||
 	    m->nabove >= strlen(m->w->p->ck.found->where))
 		check_all_covered(m);
@@ -464,7 +464,7 @@ static int check_manifest(struct manifest *m)
 	return m->rc;
 }
 
-/* In the directory that is the first @n bytes of where the version lies. */
+/* Check a manifest in the directory at the first @n bytes of the version's path. */
 static int check_at(struct signed_files *w, const struct dcp_site *site, bool one, size_t n)
 {
 	struct manifest m = { .w = w,
@@ -498,7 +498,7 @@ int signed_check(struct signed_files *w)
 	int rc = dcp_site_find(w->p->ck.source, &site, &only, NULL);
 
 	if (rc < 0)
-		return rc == -ENOMEM ? rc : 0; /* which opening it has said */
+		return rc == -ENOMEM ? rc : 0; /* opening it has reported the error */
 	rc = check_at(w, &site, only, 0);
 	for (size_t n = 1; rc == 0 && *where && n <= strlen(where); n++)
 		if (where[n] == '/' || !where[n])

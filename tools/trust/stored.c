@@ -21,7 +21,7 @@
 enum {
 	CHUNK = 256 << 10,
 	END = 22,
-	MOST_FALSE = 4096, /* ends in a row that end nothing: bytes that are meant to look so */
+	MOST_FALSE = 4096, /* false end records in a row, as an attacker may plant */
 };
 
 /* Bytes of a file that are damaged. */
@@ -29,7 +29,7 @@ struct damage {
 	uint32_t file;
 	uint64_t off, n;
 	const char *why;             /* NULL: no memory */
-	const struct walk_key *told; /* the last key whose bytes they are; NULL: none */
+	const struct walk_key *told; /* the last key reported for these bytes; NULL: none */
 };
 
 struct team {
@@ -86,7 +86,7 @@ static void check_member(struct job *j, const struct dcp_source *src, uint64_t b
 		return;
 	}
 	if (!m->stored || !m->crc32)
-		return; /* what is compressed is checked where it is decoded */
+		return; /* compressed files are checked when they are decoded */
 	while (at < m->size && rc == 0) {
 		size_t n = (size_t)DCP_MIN((uint64_t)CHUNK, m->size - at);
 
@@ -108,7 +108,7 @@ static void check_member(struct job *j, const struct dcp_source *src, uint64_t b
 	}
 }
 
-/* Is [off, end) of the file one archive? Then its members are checked. */
+/* If [off, end) of the file is an archive, check its members. */
 static int check_archive(struct job *j, const struct dcp_source *file, uint64_t off,
 			 uint64_t end, bool *is)
 {
@@ -118,7 +118,7 @@ static int check_archive(struct job *j, const struct dcp_source *file, uint64_t 
 	size_t n;
 	int rc = dcp_zip_list(&src, &arena, &m, &n, NULL);
 
-	*is = rc == 0 && n; /* one without members does not begin as they do */
+	*is = rc == 0 && n; /* an archive without members has another beginning */
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
 	for (size_t i = 0; i < n; i++)
@@ -127,8 +127,8 @@ static int check_archive(struct job *j, const struct dcp_source *file, uint64_t 
 }
 
 /*
- * Archives in a row: each ends with a record that says where it began, which what begins there must
- * agree with.
+ * Check archives in a row: the end record of each says where it begins, and the bytes there must
+ * agree.
  */
 static int check_row(struct job *j, const struct dcp_source *src)
 {
@@ -150,7 +150,7 @@ static int check_row(struct job *j, const struct dcp_source *src)
 			ends[found++] = off + (uint64_t)(at - j->buf);
 			at += sizeof(mark);
 		}
-		/* Those after the last of so many are looked for again. */
+		/* The buffer of ends is full: search again after the last end. */
 		off = found == DCP_LEN(ends) ? ends[found - 1] + sizeof(mark)
 		      : n < CHUNK            ? src->size
 					     : off + n - sizeof(mark) + 1;
@@ -178,7 +178,7 @@ static int check_row(struct job *j, const struct dcp_source *src)
 			}
 		}
 	}
-	/* The rest has no archive, or one whose end is damaged. */
+	/* The rest is no archive, or an archive whose end is damaged. */
 	if (known && src->size - begin >= 4 && dcp_source_read(src, begin, head, 4) == 0 &&
 	    memcmp(head, "PK\3\4", 4) == 0)
 		say_bad(j, begin, src->size - begin,
@@ -237,7 +237,7 @@ static int by_place(const void *a, const void *b)
 	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->off, y->off);
 }
 
-/* Some bytes of the piece @p of a tensor are damaged: and has another file the same? */
+/* Report damaged bytes of the piece @p of a tensor, and whether another file has the same bytes. */
 static void tell_damage(struct team *t, const struct walk_key *k, const struct dcp_tensor *x,
 			const struct dcp_piece *p, struct damage *d)
 {

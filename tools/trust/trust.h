@@ -21,10 +21,9 @@
 /*
  * walk: read tensors, or pairs of tensors of one shape, by several threads and in bounded memory.
  *
- * Each tensor is read in spans, which threads take one after the other, and a span in chunks of a
- * few hundred kB, which stay in the processor's cache while they are looked at. What is found in
- * the spans of a tensor is handed over together, in their order, so that results do not depend on
- * the threads.
+ * A tensor is read in spans, which threads take in turn, and a span in chunks of a few hundred kB,
+ * which stay in the processor's cache while they are examined. Findings of a tensor's spans are
+ * handed over together, in order, so that results do not depend on the threads.
  */
 
 /* A tensor of a version. */
@@ -47,12 +46,12 @@ struct walk_keys {
 #define WALK_NKEYS(k) DCP_NITEMS((k)->all, struct walk_key)
 #define WALK_KEYS(k) DCP_ITEMS((k)->all, struct walk_key)
 
-/* Tensors may be read where their files are mapped. Before a source is opened. */
+/* Allow reading tensors in mapped files. To be called before a source is opened. */
 void walk_prepare(void);
-/* pick_source() and pick_version() for @verb, which with --hf says what cannot be had. */
+/* pick_source() and pick_version() for @verb; with --hf it prints keys that are left out. */
 enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
 			const struct pick_opts *opts, const char *verb);
-/* walk_prepare(), and the same for the operands of a verb. */
+/* walk_prepare() and walk_pick() for the operands of a verb. */
 enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb);
 
@@ -64,20 +63,20 @@ enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct wa
 void walk_keys_finish(struct walk_keys *keys);
 
 /*
- * Of each key, the number (from 1) of the key of the list that has its bytes, as they are tied; 0:
- * its bytes are its own, or only outside the list there are such. malloc'ed; NULL: no memory.
+ * For each key, the number (from 1) of the listed key that it is tied to; 0: it is tied to no
+ * listed key. malloc'ed; NULL: no memory.
  */
 size_t *walk_ties(const struct walk_keys *keys);
 
 /*
- * Call @fn with each file, by its number, that stores bytes of the tensor, once, and how many. What
- * it returns ends that.
+ * Call @fn once for each file that stores bytes of the tensor, with its number and the count of
+ * bytes. A result of @fn other than 0 ends the walk.
  */
 int walk_files(const struct pick *p, const struct walk_key *k,
 	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx);
 
 /*
- * What --by makes of a key, in @out: the part of the model, or the key without numbers, or its
+ * The group of a key by --by, into @out: the part of the model, the key without numbers, or the
  * dtype.
  */
 enum walk_by { WALK_BY_KEY, WALK_BY_LAYER, WALK_BY_KIND, WALK_BY_DTYPE };
@@ -96,7 +95,7 @@ struct walk {
 	unsigned jobs; /* 0: as many as processors, at most 8 */
 	uint64_t rate; /* bytes a second; 0: as fast as can be */
 	bool whole;    /* a tensor is one span: its bytes come in order */
-	size_t found;  /* bytes of what is found in a span; zeroed at first */
+	size_t found;  /* size of the findings of a span; zeroed at first */
 	/*
 	 * Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not
 	 * read.
@@ -104,8 +103,8 @@ struct walk {
 	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
 		    const void *a, const void *b, size_t n);
 	/*
-	 * All spans of the item; or @rc and @err say why it, or (@side 1) its pair, could not be
-	 * read. One thread at a time.
+	 * All spans of the item are done, or @rc and @err say why it, or (@side 1) its pair, cannot
+	 * be read. One thread at a time.
 	 */
 	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
 		     int rc, unsigned side, const struct dcp_err *err);
@@ -182,7 +181,7 @@ struct comparing {
 	size_t n;
 	uint64_t
 		skipped; /* bytes of one side that were not read, as digests of both are known */
-	enum cmd_exit code; /* of what cannot be read, which was said */
+	enum cmd_exit code; /* of unreadable tensors, which were reported */
 };
 
 /* Fill the fields from pairs on. -ENOMEM. */
@@ -195,19 +194,17 @@ extern const struct out_field compare_fields[];
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
 
 /*
- * A drawing of pairs that are not in groups: layers from left to right, their parameters from
- * above; darker where more is changed. -ENOMEM.
+ * A drawing of ungrouped pairs: layers from left to right, parameters from top to bottom, darker
+ * where more has changed. -ENOMEM.
  */
 int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *out);
 
-/*
- * copies: are elements that several files of a version hold the same in all of them?
- */
+/* copies: compare elements that several files of a version have. */
 
 struct copies_bad {
 	const struct walk_key *key;
 	uint32_t file,
-		other; /* where its elements are read from; where they differ, or cannot be read */
+		other; /* the file that was read first; the file that differs, or cannot be read */
 	uint64_t off, n; /* bytes of the file that hold them, if it says so; 0: it does not */
 	uint64_t first,
 		differ;  /* the first that differs, of those elements; and how many bytes do */
@@ -228,30 +225,27 @@ struct copies {
 };
 
 /*
- * Read what is stored more than once. 0; -ENOMEM; -EIO: the version cannot be opened once more,
- * which was printed.
+ * Compare all copies. 0; -ENOMEM; -EIO: the version cannot be opened once more, which was printed.
  */
 int copies_check(struct copies *w);
 
 /*
- * judge: what comes of importing a name that a pickle has, and of calling it?
+ * judge: what happens if a name in a pickle is imported and called.
  *
- * A table of judgements, not a proof: OWN are names that torch, numpy and the trainers that dcpfs
- * knows save, and that only make values of what they are given; DANGEROUS ones run commands or
- * code, open files or connections, or lead to such names. All others are UNKNOWN.
+ * A table of judgements, not a proof. OWN: names that torch, numpy and known trainers save, and
+ * that only make values of their arguments. DANGEROUS: names that run commands or code, open files
+ * or connections, or lead to such names. UNKNOWN: all other names.
  */
 
 enum judgement { JUDGED_OWN, JUDGED_UNKNOWN, JUDGED_DANGEROUS };
 extern const char *const judgements[]; /* "own", "unknown", "dangerous" */
 
-/* @name may have dots: attributes of what the module has, which are own by no pattern. */
+/* @name may have dots, for attributes; no pattern makes an attribute OWN. */
 enum judgement judge(const char *module, const char *name);
 
-/*
- * measure: the statistics of tensors, read once and then known beside the index.
- */
+/* measure: statistics of tensors, measured once and kept beside the index. */
 
-/* Has it NaN or infinity? */
+/* Does it have NaN or infinity? */
 static inline bool measured_is_bad(const struct dcp_measured *m)
 {
 	return m->s.nans || m->s.infs;
@@ -261,13 +255,13 @@ struct measuring {
 	struct pick *p;
 	const struct walk_keys *keys;
 	bool histogram;
-	bool known;    /* nothing is read: only what is kept */
+	bool known;    /* read no tensor: only kept records */
 	unsigned jobs; /* as in struct walk */
 	uint64_t rate;
 
 	struct dcp_measured *m;       /* a record a key, in their order */
 	struct dcp_stats_bins **bins; /* with histogram */
-	enum cmd_exit code;           /* of what cannot be read, which was said */
+	enum cmd_exit code;           /* of unreadable tensors, which were reported */
 	struct dcp_arena arena;
 };
 
@@ -275,7 +269,7 @@ struct measuring {
 int measure_run(struct measuring *w);
 void measure_finish(struct measuring *w);
 
-/* Numbers of one tensor, or of several as one. */
+/* Statistics of one tensor, or of several together. */
 struct measure_row {
 	const char *name;
 	const struct walk_key *key; /* of several the first */
@@ -291,13 +285,13 @@ extern const struct out_field measure_fields[];
 void measure_put_row(struct out *o, const struct measure_row *r);
 
 /*
- * overtime: the numbers of tensors in every version of a source, and how far one version is from
- * the one before.
+ * overtime: statistics of tensors in every version of a source, and the distance of each version
+ * from the version before.
  */
 
 /*
- * Of the tensors that @keys name, a row a complete version, the oldest first; as a drawing into
- * @file.
+ * Print a row for each complete version, the oldest first, for the tensors that @keys name; a
+ * drawing goes into @file.
  */
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
@@ -328,8 +322,8 @@ struct record {
 };
 
 /*
- * May the file at @path be written? Not in @source, nor over a file that is no record. The reason
- * is printed.
+ * May the file at @path be written? It may not be in @source, nor replace a file that is no record.
+ * The reason is printed.
  */
 enum cmd_exit record_check(const char *path, const char *source);
 enum cmd_exit record_write(const struct record *r);
@@ -341,7 +335,7 @@ enum cmd_exit record_write(const struct record *r);
  * model.sig, in the version's directory or in one above it up to SOURCE, is a sigstore bundle: a
  * DSSE envelope around an in-toto statement, which lists files, or parts of files, with digests.
  * These are compared, and the digest of all of them. The signature over the statement is not
- * checked: that takes keys and certificates, and is the signer's program's to do.
+ * checked: that needs keys and certificates, and is the job of the signer's program.
  */
 
 struct signed_bad {
@@ -357,7 +351,7 @@ struct signed_files {
 	void (*bad)(void *ctx, const struct signed_bad *b); /* one thread at a time */
 	void *ctx;
 
-	uint64_t manifests, agree; /* found; digests that are as listed */
+	uint64_t manifests, agree; /* manifests found; digests that agree */
 	uint64_t unknown;          /* digests by an algorithm that is not known here */
 	char algorithm[32];        /* of one of these */
 };
@@ -366,15 +360,15 @@ struct signed_files {
 int signed_check(struct signed_files *w);
 
 /*
- * stored: do the files of a version have what they say of themselves?
+ * stored: compare files of a version with the checksums in them.
  *
- * ZIP archives have a CRC-32 of each member, also those that stand in a row, as in .distcp files. 0
- * means that the writer computed none, as torch does when it is told so.
+ * ZIP archives have a CRC-32 of each member, also archives in a row, as in .distcp files. 0: the
+ * writer computed none, which is an option of torch.
  */
 
 /*
- * Bytes of a file that are not what their checksum says, or that cannot be read: told for each
- * tensor that lies in them, with whether another file has the same bytes; or once.
+ * Bytes of a file that differ from their checksum or cannot be read: reported for each tensor in
+ * them, with whether another file has the same bytes; or once, if there is no tensor.
  */
 struct stored_bad {
 	const char *key; /* NULL: no tensor */
@@ -391,7 +385,7 @@ struct stored {
 	uint64_t rate; /* bytes a second; 0: any */
 	void (*bad)(void *ctx, const struct stored_bad *b); /* by the calling thread */
 	void *ctx;
-	uint64_t checked; /* members that were as their checksums say */
+	uint64_t checked; /* members that agree with their checksums */
 };
 
 /* Read all files that have checksums. 0 or -ENOMEM. */

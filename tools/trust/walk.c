@@ -22,7 +22,7 @@
 
 enum {
 	CHUNK = DCP_MEASURE_CHUNK,
-	STRETCH = 8,             /* chunks of mapped files, which are looked at together */
+	STRETCH = 8,             /* chunks of mapped files that are examined together */
 	SPAN = DCP_MEASURE_SPAN, /* chunks; whole stretches */
 	AROUND = 2 << 20,        /* bytes that a fault may map: a huge page */
 	ALIGN = 64,
@@ -90,7 +90,7 @@ static unsigned count_sides(const struct walk_item *item)
 	return item->key[1] ? 2 : 1;
 }
 
-/* Elements in a chunk of both; what has larger elements than a chunk is not read in elements. */
+/* Elements in a chunk of both tensors; elements larger than a chunk are read as bytes. */
 static uint64_t per_chunk(const struct walk_item *item)
 {
 	uint32_t most = 1;
@@ -164,7 +164,7 @@ void walk_wait_for_rate(int64_t start_ns, uint64_t rate, uint64_t done)
 		nanosleep(&ts, NULL);
 }
 
-/* Elements [first, first + n) of an item's tensors, where they are. */
+/* Elements [first, first + n) of an item's tensors, in place. */
 struct stretch {
 	struct walk *w;
 	const struct walk_item *item;
@@ -189,9 +189,7 @@ static void *no_buffer(void *ctx, size_t size)
 	return NULL;
 }
 
-/*
- * One run of a mapped file whose elements are aligned, held by the reply; NULL: it must be copied.
- */
+/* Find the elements in a mapped file, aligned and held by the reply; NULL: they must be copied. */
 static const void *find_mapped(struct job *j, unsigned side, const struct stretch *s,
 			       struct dcp_reply *r)
 {
@@ -206,9 +204,9 @@ static const void *find_mapped(struct job *j, unsigned side, const struct stretc
 }
 
 /*
- * Pages that were looked at, and those around them that the kernel mapped with them, do not count
- * as the program's memory; where more is looked at next, what it begins in stays. And files must
- * still be what they were.
+ * Unmap pages that were examined, and pages around them that the kernel mapped, so that they do not
+ * count as the program's memory; with @more, the page where the next chunk begins stays. Check that
+ * files are unchanged.
  */
 static int let_go(const struct dcp_reply *r, bool more)
 {
@@ -231,7 +229,7 @@ static int let_go(const struct dcp_reply *r, bool more)
 	return rc;
 }
 
-/* 1: they were looked at; 0: they must be copied; or what is wrong with them. */
+/* 1: the elements were examined; 0: they must be copied; or -errno. */
 static int look_at_mapped(struct job *j, struct stretch *s, unsigned *side)
 {
 	struct dcp_reply reply[2];
@@ -317,7 +315,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 	return rc;
 }
 
-/* Take the next span: its item's state is ready. False: there is none. */
+/* Take the next span, whose item is ready. False: none is left. */
 static bool take_span(struct team *t, size_t *item, size_t *span)
 {
 	struct walk *w = t->w;
@@ -446,7 +444,7 @@ out:
 	return t.rc;
 }
 
-/* ---- which tensors are looked at, and how they are put together ---- */
+/* ---- choice and groups of tensors ---- */
 
 const char *const walk_bys[] = { "key", "layer", "kind", "dtype", NULL };
 
@@ -530,7 +528,7 @@ void walk_keys_finish(struct walk_keys *keys)
 	dcp_buf_finish(&keys->all);
 }
 
-/* ---- what lies where ---- */
+/* ---- files of a tensor ---- */
 
 struct stored_file {
 	uint32_t file;
@@ -557,7 +555,9 @@ size_t *walk_ties(const struct walk_keys *keys)
 	for (size_t i = 0; tie && by_id && i < n; i++)
 		if (!k[i].alias_of)
 			by_id[k[i].id] = i + 1;
-	/* What all of them are tied to may be outside the list: then the first stands for it. */
+	/*
+	 * Several keys may be tied to a key outside the list: then the first of them stands for it.
+	 */
 	for (size_t i = 0; tie && by_id && i < n; i++)
 		if (k[i].alias_of && by_id[k[i].alias_of])
 			tie[i] = by_id[k[i].alias_of];
@@ -623,7 +623,7 @@ static bool is_number(const char *s, size_t n)
 }
 
 /*
- * Up to and with the first number; without one, without the last part: "model.layers.3",
+ * Cut a key after the first number, or, without a number, before the last part: "model.layers.3",
  * "model.norm".
  */
 static void put_layer(const char *key, struct dcp_buf *out)
@@ -642,7 +642,7 @@ static void put_layer(const char *key, struct dcp_buf *out)
 	dcp_buf_add(out, key, last ? (size_t)(last - key) : strlen(key));
 }
 
-/* A star for each number: "model.layers.*.mlp.up_proj.weight". */
+/* Replace each number by a star: "model.layers.*.mlp.up_proj.weight". */
 static void put_kind(const char *key, struct dcp_buf *out)
 {
 	for (const char *p = key; *p;) {
