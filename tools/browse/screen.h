@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * screen: a terminal as lines that are drawn whole and keys that are pressed. One thread.
+ * screen: a terminal, used by whole lines and by keys. One thread.
  *
- * ncurses is opened when a screen is; a build without it has none. Whatever ends the program by a
- * signal that can be caught leaves the terminal as it was.
+ * ncurses is opened with the first screen; a build without ncurses has no screen. A signal that can
+ * be caught restores the terminal before it ends the program.
  */
 #pragma once
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include "core/base/buf.h"
 
-/* Keys that are no characters; characters come as the bytes of their UTF-8. */
+/* Keys other than characters; characters come as bytes of UTF-8. */
 enum screen_key {
 	SCREEN_NOTHING = -1,
 	SCREEN_UP = 256,
@@ -29,7 +29,7 @@ enum screen_key {
 };
 enum { SCREEN_ENTER = '\r', SCREEN_ESCAPE = 27, SCREEN_INTERRUPT = 3 };
 
-/* False: *why says why there can be none. */
+/* False: no screen, with the reason in *why. */
 bool screen_open(const char **why);
 void screen_close(void);
 
@@ -37,22 +37,19 @@ void screen_close(void);
 const char *screen_library(void);
 
 /*
- * What is written to a standard error that is the terminal would stand on the screen: it is held
- * back until the screen is closed. The latest line of it, once; "": none came.
+ * If standard error is the terminal, text on it is held back until the screen is closed. Gives the
+ * latest line of it, once; "": no new line.
  */
 void screen_held(char *line, size_t size);
 
 void screen_size(unsigned *rows, unsigned *cols);
-/* The line @row, of text that may be shown and fits; the rest of it is blank. */
+/* Draw line @row: printable @text that fits; the rest of the line is blank. */
 void screen_line(unsigned row, const char *text, bool reversed);
 void screen_show(void);
 /* Wait at most so long, or (-1) for ever. */
 int screen_key(int wait_ms);
 
-/*
- * text: pages of dcpfs browse that say what one key is. Foreign text in them is spelled so that it
- * may be shown.
- */
+/* text: pages of dcpfs browse about one key. Foreign text in them is made printable. */
 
 struct dcp_measures;
 struct pick;
@@ -71,12 +68,13 @@ struct browse_text {
 	struct dcp_buf lines; /* where each begins, as uint64_t */
 };
 
-/* These replace what is in @t. Of a tensor: which bytes of which files make it up. */
+/*
+ * These functions replace the text in @t. The plan of a tensor: the bytes of files that make it up.
+ */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item);
 /*
- * Its statistics, which are kept as those of dcpfs stats, and, if asked for, a @histogram, which
- * reads all of the tensor. False: that was given up on the screen, or cannot be done, and @said is
- * why.
+ * Its statistics, kept as those of dcpfs stats, and with @histogram a histogram, for which the
+ * whole tensor is read. False: the user gave up, or it failed, with the reason in @said.
  */
 bool browse_numbers(struct browse_text *t, const struct pick *p, struct dcp_measures *known,
 		    const struct browse_item *item, bool histogram, char *said, size_t size);

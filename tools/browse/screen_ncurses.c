@@ -47,10 +47,10 @@ static const char *const names[] = {
 };
 
 static SCREEN *screen;
-static int held = -1, error = -1; /* what is held back, and where it goes then */
+static int held = -1, error = -1; /* the text held back, and the real standard error */
 static off_t told;                /* bytes of it that screen_held() has seen */
 
-/* Only what a signal may call. */
+/* Write the held text; only calls that are safe in a signal handler. */
 static void release_errors(void)
 {
 	char text[4096];
@@ -102,8 +102,8 @@ void screen_held(char *line, size_t size)
 }
 
 /*
- * The terminal is the user's again, and then the signal does what it does. No memory is freed: the
- * signal may have come in the middle of that.
+ * Restore the terminal, then let the signal act. No memory is freed: the signal may have
+ * interrupted malloc().
  */
 static void give_back(int number)
 {

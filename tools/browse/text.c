@@ -24,7 +24,7 @@ static void begin_text(struct browse_text *t)
 	t->text.n = t->lines.n = 0;
 }
 
-/* A line, whose foreign text is spelled out. */
+/* Add a line, made printable. */
 static void add_line(struct browse_text *t, const char *text)
 {
 	uint64_t at = t->text.n;
@@ -64,7 +64,7 @@ static void put_key(struct browse_text *t, const struct browse_item *item)
 	put_line(t, "size      %s", out_size_exact(size, k->nbytes));
 }
 
-/* Where its bytes lie: which reads make it up. */
+/* The reads that make up the tensor. */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item)
 {
 	dcp_auto_view struct dcp_view *view = NULL;
@@ -96,7 +96,7 @@ void browse_plan(struct browse_text *t, const struct pick *p, const struct brows
 			 tensor->npieces - MOST_LINES);
 }
 
-/* Show how far it is. Is it given up? */
+/* Show progress. True: the user gave up. */
 static bool is_given_up(void *ctx, uint64_t done, uint64_t all)
 {
 	int key = screen_key(0);

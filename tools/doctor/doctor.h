@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * doctor: checks of this machine, each a function that says what it found and what to do.
- */
+/* doctor: checks of this machine; each function reports its finding and what to do. */
 #pragma once
 #include <stdbool.h>
 
@@ -15,18 +13,18 @@ struct finding {
 	const char *advice; /* NULL: nothing to do */
 };
 
-/* What was found, and what to do: @advice, or NULL. */
+/* Set the finding, and @advice on what to do, or NULL. */
 void doctor_say(struct finding *f, enum state state, const char *advice, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* What several checks want to know. */
+/* Facts that several checks need. */
 struct machine {
 	bool root, sys_admin, barred, device, helper, container;
 	unsigned kernel[2];
 	const char *source; /* NULL: none was named */
 };
 
-/* ---- what the collective loader would use: load.c ---- */
+/* ---- means of the collective loader: load.c ---- */
 
 void doctor_window(struct machine *m, struct finding *f);
 void doctor_direct(struct machine *m, struct finding *f);

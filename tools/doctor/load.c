@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collective loader would use of this machine. */
+/* Checks of the means that the collective loader would use. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -27,7 +27,7 @@ void doctor_say(struct finding *f, enum state state, const char *advice, const c
 	f->advice = advice;
 }
 
-/* Can a process open what another one of the same user has in memory? */
+/* Can a process open the memory file of another process of the same user? */
 static int open_of_other(int fd)
 {
 	int ends[2], other;
@@ -82,7 +82,7 @@ static int try_direct(const char *path, const struct stat *st, int type, struct 
 	return 1;
 }
 
-/* Of the file system of SOURCE, or of the cache: by creating a file without a name. */
+/* O_DIRECT on the file system of SOURCE, or of the cache, tried with a file without a name. */
 void doctor_direct(struct machine *m, struct finding *f)
 {
 	dcp_auto_free char *cache = m->source ? NULL : load_cache_dir();

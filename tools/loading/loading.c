@@ -83,8 +83,8 @@ int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_
 }
 
 /*
- * dcpfs load --metrics: how a load went, in a file for Prometheus' node exporter, which must never
- * see half of it.
+ * dcpfs load --metrics: the result of a load as a file for Prometheus' node exporter, which must
+ * never see half a file.
  */
 
 #define FIRST "# TYPE dcpload_success gauge\n"
@@ -168,10 +168,7 @@ static void put_all(const struct loading *l, enum cmd_exit code, uint64_t ns, st
 			   t->execute_ns);
 }
 
-/*
- * All of the file or none of it: what is written has another name first, which collectors pass
- * over.
- */
+/* Replace the file at once: it is written under a temporary name that collectors ignore. */
 static int replace_file(const char *path, const struct dcp_buf *b)
 {
 	dcp_auto_free char *part = NULL;
@@ -202,7 +199,7 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 
 	if (!l->opts->metrics)
 		return code;
-	/* The rank 0 of a job whose ranks did not meet is known to the launcher. */
+	/* If the ranks did not meet, the launcher's variables tell rank 0. */
 	if (l->comm ? l->comm->rank : load_job_find(&job, NULL) == 0 && job.rank)
 		return code;
 	rc = check_replaced(l->opts->metrics, &err);
@@ -229,13 +226,16 @@ static int fail_dump(const struct dump *d, int rc, struct dcpload_error *err)
 
 /* ---- header ---- */
 
-/* Of a file of regions what its line says: a rank may hold several of one tensor. */
+/*
+ * The name of a part; for a file of regions its line, since a rank may have several regions of a
+ * tensor.
+ */
 static const char *name_of(const struct dcpload_part *part)
 {
 	return part->user ? part->user : part->key;
 }
 
-/* What cannot be read (--partial) has no place in memory. */
+/* An unreadable tensor (--partial) has no memory. */
 static bool can_show(const struct dcpload_part *part)
 {
 	enum dcp_dtype dtype = dcp_dtype_from_name(part->dtype);
@@ -272,7 +272,7 @@ static void put_number(struct dcp_jsonw *w, const char *key, uint64_t n)
 	dcp_jsonw_put_str(w, key, text);
 }
 
-/* Values of metadata are strings, whatever they say. */
+/* Values of metadata are strings. */
 static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_of *of,
 			const struct dcpload_plan *plan)
 {
@@ -342,7 +342,7 @@ static int fail_exists(const struct dump *d, struct dcpload_error *err)
 	return load_fail(err, -EEXIST, "%s/%s exists; --force replaces it", d->path, d->name);
 }
 
-/* How the open file can be called, though it has no name. */
+/* A path to the open file, which has no name. */
 static bool name_handle(const struct dump *d, char out[32])
 {
 	snprintf(out, 32, "/proc/self/fd/%d", d->file);
@@ -350,8 +350,8 @@ static bool name_handle(const struct dump *d, char out[32])
 }
 
 /*
- * Without a name, so that nothing is left whenever this process dies; not every file system can do
- * that.
+ * Open a file without a name, so that nothing is left if this process dies; not every file system
+ * can do that.
  */
 static bool open_nameless(struct dump *d, mode_t mode)
 {
@@ -375,7 +375,7 @@ static void choose_temp(struct dump *d)
 	snprintf(d->temp, sizeof(d->temp), ".%s.%08x", d->name, number);
 }
 
-/* The file without a name, or under one of its own, as long as it will be. */
+/* Open the file without a name, or under a temporary name, with its final length. */
 static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 {
 	if (!open_nameless(d, mode)) {
@@ -394,10 +394,7 @@ static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 	return 0;
 }
 
-/*
- * Was the file that has the name written here? Its header says so then. An empty one has nothing to
- * lose.
- */
+/* Is the file missing, empty, or a dump by its header? */
 static bool is_dump(const struct dump *d)
 {
 	dcp_auto_fd int fd =
@@ -445,7 +442,7 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 	return open_file(d, 0666 & ~of->withheld, err);
 }
 
-/* Part @i of a device, by way of a buffer. */
+/* Write part @i of a device, through a buffer. */
 static int write_fetched(struct dump *d, struct dcpload_plan *plan, uint64_t i, uint64_t n,
 			 uint64_t at, struct dcpload_error *err)
 {
@@ -480,7 +477,7 @@ int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *
 	return rc < 0 && !err->code ? fail_dump(d, rc, err) : rc;
 }
 
-/* Give the file, which has no name, that of @name. */
+/* Link the file without a name as @name. */
 static int name_it(const struct dump *d, const char *name)
 {
 	char path[32];
@@ -503,7 +500,7 @@ int dump_publish(struct dump *d, struct dcpload_error *err)
 	bool nameless = !d->temp[0];
 	int rc = 0;
 
-	if (nameless && d->force) { /* a link replaces nothing */
+	if (nameless && d->force) { /* a link cannot replace a file */
 		choose_temp(d);
 		rc = name_it(d, d->temp);
 	}

@@ -18,8 +18,8 @@
 /*
  * dump: what a rank has loaded, as one safetensors file: DIR/rank-00003-of-00008.safetensors.
  *
- * Begun before data moves, so that a full disk or a file that is there already are known early;
- * written under a temporary name, and called by its own when all ranks have written theirs.
+ * It is begun before data moves, so that a full disk or an existing file is noticed early. It has a
+ * temporary name until all ranks have written their files.
  */
 
 struct dump_of {
@@ -35,8 +35,7 @@ struct dump {
 	char path[512];
 	char name[48], temp[72]; /* in the directory; temp "": the file has no name */
 	struct dcp_buf header;
-	uint64_t bytes,
-		left_out; /* of the file; parts that cannot be read or said in safetensors */
+	uint64_t bytes, left_out; /* bytes of the file; parts unreadable or unfit for it */
 	bool force;
 };
 
@@ -49,10 +48,10 @@ struct dump {
  * finished. */
 int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
 	       struct dcpload_error *err);
-/* The parts as they are now, and down to the disk. */
+/* Write the parts as they are now, and sync the file. */
 int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *err);
 int dump_publish(struct dump *d, struct dcpload_error *err);
-/* Close; what was not published is removed. */
+/* Close; a file that was not published is removed. */
 void dump_end(struct dump *d);
 
 struct load_opts {
@@ -67,9 +66,9 @@ struct load_opts {
 /* Of all ranks. */
 struct loading_totals {
 	uint64_t parts, needed, read, exchanged, dumped, undumped;
-	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the most of any rank */
+	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the largest of all ranks */
 	struct dcp_http_counts http;
-	double amplification; /* bytes read for each that is needed; once, if that is known */
+	double amplification; /* bytes read for each needed byte; 1 if it is known to be once */
 };
 
 struct loading {
@@ -79,7 +78,7 @@ struct loading {
 	struct dcpload_plan *plan;
 	struct progress progress;
 	struct dcpload_error err;
-	const char *doing;    /* for messages: between the steps of the library */
+	const char *doing;    /* for messages: the step between calls of the library */
 	uint32_t rank, ranks; /* of the layout */
 	const char *layout;
 	char named[32]; /* the name of the default layout, when none was given */
@@ -98,11 +97,11 @@ extern const char *const loading_ios[], *const loading_exchanges[];
 int loading_timeout(const struct loading *l);
 /* Collective: load_agree() on @rc and @l->err. */
 int loading_agree(struct loading *l, int rc);
-/* Collective: what @fn does on each rank, for as long as it takes; then as loading_agree(). */
+/* Collective: call @fn on each rank, however long it takes, then agree as loading_agree() does. */
 int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_error *err));
-/* Say that --keys do. */
+/* Print that --keys match nothing. */
 enum cmd_exit loading_matches_nothing(struct loading *l);
-/* What @l->err says, by one of the ranks. */
+/* Print @l->err, on one of the ranks. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 
 /* Events of an execution that a rank keeps for --trace. */
@@ -110,14 +109,14 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 
 /* Collective. An existing file is replaced only if it is a trace. */
 enum cmd_exit loading_check_trace(struct loading *l);
-/* Collective: rank 0 writes what all ranks did when, if it is asked for. */
+/* Collective: rank 0 writes the trace of all ranks, if it is asked for. */
 enum cmd_exit loading_trace(struct loading *l);
 /* Collective: may rank 0 replace the file of --metrics? */
 enum cmd_exit loading_check_metrics(struct loading *l);
 /*
- * Rank 0, or a process that found no others, writes how it went, if that is asked for: it began
- * @began and ends with @code. Returns @code, or what writing gave.
+ * Rank 0, or a process without a job, writes the metrics if they are asked for. The load began at
+ * @began and ends with @code. Returns @code, or the error of writing.
  */
 enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began);
-/* Collective: rank 0 prints what all ranks did. */
+/* Collective: rank 0 prints the report of all ranks. */
 enum cmd_exit loading_report(struct loading *l);

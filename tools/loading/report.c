@@ -14,16 +14,16 @@
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
-/* What a rank sends to rank 0; its lists are another message. */
+/* The message of a rank to rank 0; its lists follow as another message. */
 struct summary {
 	struct dcpload_report report;
 	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
-	uint64_t left;                      /* keys of its lists that it wants */
-	uint64_t unlisted;                  /* entries of lists that are too many to send */
-	struct dcp_http_counts http;        /* of all that it did so far */
+	uint64_t left;                      /* wanted keys in its lists */
+	uint64_t unlisted; /* entries of lists that were not sent, as there are too many */
+	struct dcp_http_counts http; /* of this process so far */
 };
 
-/* Of a list; key and why follow, each with its NUL. */
+/* An entry of a list; key and reason follow, each with its NUL. */
 struct entry {
 	uint32_t list, n, nwhy;
 };
@@ -51,7 +51,7 @@ static const struct summary *summary_of(const struct report *t, uint32_t rank)
 	return t->all.at[rank];
 }
 
-/* The server that the checkpoint is on, and how it is reached. False: on none. */
+/* Append the server of the checkpoint and how it is reached. False: there is no server. */
 static bool add_origin(const struct loading *l, struct dcp_buf *out)
 {
 	return l->ck->of.v && dcp_remote_about(dcp_version_place(l->ck->of.v), out) &&
@@ -88,10 +88,12 @@ static void add_up(struct report *t)
 	sum->amplification = unique ? (double)sum->read / (double)unique : 0;
 }
 
-/* ---- what is not loaded ---- */
+/* ---- keys that are not loaded ---- */
 
-/* What this rank has in its lists. Keys that no rank wants are the same on all: rank 0
- * reports them. */
+/*
+ * Put the lists of this rank. Keys that no rank wants are the same on all ranks: rank 0 reports
+ * them.
+ */
 static int put_entries(const struct loading *l, struct dcp_buf *b, struct summary *own)
 {
 	uint64_t room = LISTS_ROOM / l->comm->ranks;
@@ -126,7 +128,7 @@ static int by_key(const void *a, const void *b)
 	return rc ? rc : DCP_CMP(x->why, y->why);
 }
 
-/* Each key once, with what the lowest rank says of it. */
+/* Sort by key, and keep the entry of the lowest rank for each key. */
 static void sort_left(struct dcp_buf *b)
 {
 	struct out_left *v = DCP_ITEMS(*b, struct out_left);
@@ -160,7 +162,7 @@ static int take_entries(struct report *t, uint32_t rank)
 	return p == end ? 0 : -EPROTO;
 }
 
-/* What all ranks sent, at rank 0. */
+/* Rank 0 takes the lists of all ranks. */
 static int take_lists(struct report *t)
 {
 	struct loading *l = t->l;
@@ -207,7 +209,7 @@ static const struct out_field rank_fields[] = {
 };
 /* clang-format on */
 
-/* People see nothing where it is 0. */
+/* Put bytes; people see nothing for 0. */
 static void put_bytes(struct out *o, const char *name, uint64_t n)
 {
 	if (n || o->form != OUT_TEXT)

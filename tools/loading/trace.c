@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs load --trace: when each rank read, waited, placed and copied, for chrome://tracing and
- * Perfetto, or drawn.
+ * dcpfs load --trace: times at which each rank read, waited, placed and copied, for
+ * chrome://tracing and Perfetto, or as a drawing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 enum { MAX_DRAWN = 256 }; /* ranks */
 
-/* What both forms begin with. */
+/* The first bytes of both forms. */
 #define CHROME "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["
 #define TITLE "what each rank did when"
 #define NAMES 70.0
@@ -29,7 +29,7 @@ enum { MAX_DRAWN = 256 }; /* ranks */
 #define LANE 7.0
 #define TOP 40.0
 
-/* What a rank sends: this, then its events. */
+/* The message of a rank: this header, then its events. */
 struct span {
 	uint64_t open_ns, plan_ns, execute_ns, n;
 };
@@ -118,7 +118,7 @@ static void put_json(const struct drawing *d, struct dcp_buf *out)
 
 /* ---- drawn ---- */
 
-/* Events of one kind in one lane; those too close to be seen apart are one box. */
+/* Draw events of one kind in one lane; events too close to be seen apart share a box. */
 static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t rank,
 		      uint32_t kind, double y)
 {
@@ -181,7 +181,7 @@ static void put_svg(const struct drawing *d, struct dcp_buf *out)
 
 /* ---- all of it ---- */
 
-/* Only a trace is replaced. */
+/* An existing file is replaced only if it is a trace. */
 static int check_replaced(const char *path, struct dcpload_error *err)
 {
 	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
