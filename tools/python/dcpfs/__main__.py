@@ -19,7 +19,7 @@ def places() -> Iterator[str]:
 
 
 def is_program(place: str) -> bool:
-    """Whether it is compiled: a script of that name may be the one that started this."""
+    """Is it a compiled program? A script of that name may have started this process."""
     try:
         with open(place, "rb") as f:
             return f.read(4) == b"\x7fELF" and os.access(place, os.X_OK)
@@ -28,7 +28,7 @@ def is_program(place: str) -> bool:
 
 
 def main() -> None:
-    """Become the program that this script is called like."""
+    """Become the program with this script's name."""
     tried = list(places())
     name = pathlib.Path(sys.argv[0]).name
     for place in tried:

@@ -223,8 +223,8 @@ def places(name: str) -> Iterator[str]:
 
 
 def checkout(here: pathlib.Path) -> Optional[pathlib.Path]:
-    """The source tree that the package @here is a part of; None: it is installed, or was copied elsewhere. Where a package stands says
-    nothing about who may write three directories above it, so libraries there are loaded only from builds of that very tree."""
+    """The source tree that has the package @here; None: it is installed, or was copied elsewhere. Other users may write three directories
+    above a package, so libraries there are loaded only from builds of that very tree."""
     root = here.parents[2] if len(here.parents) > 2 else here
     try:
         own = here == root / "tools/python/dcpfs" and "project('dcpfs'" in (root / "meson.build").read_text(encoding="utf-8")
@@ -235,7 +235,7 @@ def checkout(here: pathlib.Path) -> Optional[pathlib.Path]:
 
 @functools.lru_cache(maxsize=None)
 def library(name: str = "dcpload") -> ctypes.CDLL:
-    """The library, loaded once. ImportError says where it was looked for."""
+    """The library, loaded once. ImportError names the places that were tried."""
     why = []
     for place in places(name):
         if "/" in place and not os.path.exists(place):
@@ -272,7 +272,7 @@ def call(name: str, *args: Any, of: str = "dcpload") -> int:
 
 
 def bare(name: str, *args: Any, of: str = "dcpload") -> Any:
-    """dcpload_NAME(args...), which describes no error: its result."""
+    """dcpload_NAME(args...) of a function without an error text: its result."""
     return getattr(library(of), f"{of}_{name}")(*args)
 
 

@@ -27,7 +27,7 @@ def address(buffer: Any) -> int:
 
 
 class Readable(abc.ABC):
-    """What can be read into memory: dtype is a name such as "BF16", shape counts elements."""
+    """A tensor that can be read into memory: dtype is a name such as "BF16", shape counts elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Readable(abc.ABC):
 
     @abc.abstractmethod
     def read(self) -> Array:
-        """All of it, in memory. DcpfsError: it cannot be read."""
+        """The whole tensor, in memory. DcpfsError: it cannot be read."""
 
     @property
     def ndim(self) -> int:
@@ -81,8 +81,8 @@ class Readable(abc.ABC):
         return t if device is None else t.to(device)
 
     def memoryview(self) -> Memory:
-        """A memoryview of this shape, in a format of Python's struct. Other dtypes are seen as unsigned integers of the same
-        size (BF16, F16: "H"); those too wide for that, or unknown, as bytes in one more dimension."""
+        """A memoryview of this shape, in a format of Python's struct. Other dtypes are seen as unsigned integers of the same size (BF16,
+        F16: "H"); wider or unknown dtypes as bytes in another dimension."""
         got, row = self.read(), DTYPES.get(self.dtype)
         if not got.nbytes:
             return got.buffer
@@ -182,8 +182,8 @@ class DeviceArray(Readable):
                 "data": (self.address, False), "strides": None, "version": 3, "stream": None}
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        """A capsule; the memory lives as long as its consumer, whose @stream has nothing to wait for: everything is written
-        already. BufferError: DLPack has no such dtype, or another device or a copy is asked for."""
+        """A capsule; the memory lives as long as its consumer. @stream need not wait, as everything is written already. BufferError: DLPack
+        has no such dtype, or another device or a copy is asked for."""
         row = DTYPES.get(self.dtype)
         if row is None or row.dlpack is None:
             raise BufferError(f"DLPack has no dtype for {shown(self.dtype)}")

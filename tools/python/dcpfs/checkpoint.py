@@ -21,15 +21,15 @@ FACTS = ("format", "framework", "variant", "version", "inferred", "warning", "mo
 
 
 class Version(NamedTuple):
-    """name: "step-500"; why: what is wrong with it, None when it is complete."""
+    """name: "step-500"; why: the reason if it is incomplete, or None."""
 
     name: str
     why: Optional[str]
 
 
 class Entry(NamedTuple):
-    """What .metadata of torch.distributed.checkpoint has under a key. item: JSON, class and classes of an object that dcpfs shows under other
-    keys, or as a tensor; why: it cannot be decoded."""
+    """An entry of .metadata of torch.distributed.checkpoint. item: JSON, class and classes of an object that dcpfs shows under other keys,
+    or as a tensor; why: the reason if it cannot be decoded."""
 
     is_object: bool
     path: Optional[tuple[str, ...]] = None
@@ -60,7 +60,7 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
             raise TypeError("a checkpoint that ranks opened together cannot be pickled")
         return _again, (self.source, self.version, self._how)
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def version(self) -> str:
@@ -70,7 +70,7 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
 
     @property
     def versions(self) -> list[Version]:
-        """All versions of the source as they were when this one was opened, the oldest first."""
+        """All versions of the source at the time of opening, the oldest first."""
         name, why = c_char_p(), c_char_p()
         found: list[Version] = []
         with self._lock:
@@ -186,8 +186,8 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
         return n.value
 
     def shard(self, layout: str, rank: int) -> Shard:
-        """What rank @rank of a layout ("fsdp8", "tp4:llama", a file) holds: a mapping from keys to tensors, each read
-        when it is asked for. DcpfsError: no such layout or rank."""
+        """The part of rank @rank of a layout ("fsdp8", "tp4:llama", a file): a mapping from keys to tensors, which are read on access.
+        DcpfsError: no such layout or rank."""
         return Shard(self, layout, rank)
 
     # ---- looks ----
@@ -216,7 +216,7 @@ class Objects(Mapping[str, Any]):
         return (key for _, key in self.rows())
 
     def rows(self) -> Iterator[tuple[int, str]]:
-        """Their positions in the checkpoint, and keys."""
+        """Positions of the objects in the checkpoint, and keys."""
         at, key = c_uint64(), c_char_p()
         while True:
             with self._of._lock:
@@ -241,7 +241,7 @@ class Objects(Mapping[str, Any]):
         return self._of.decoded(self._get(key))
 
     def made(self, key: str, named: Makers, called: Makers) -> Any:
-        """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED); what has tensors in it is dcpfs.classes.Pending."""
+        """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED); an object with tensors in it is a dcpfs.classes.Pending."""
         return self._of.decoded(self._get(key), named, called, True)
 
     def json(self, key: str) -> str:
@@ -249,8 +249,8 @@ class Objects(Mapping[str, Any]):
         return self._get(key)[0]
 
     def raw(self, key: str) -> bytes:
-        """The bytes that the object was saved as, for torch.load(io.BytesIO(raw), weights_only=True) and the like. DcpfsError with
-        ENOTSUP: it has none of its own, as a value of one pickle of many; which have, dcpload.h says (dcpload_object_read)."""
+        """The bytes that the object was saved as, for torch.load(io.BytesIO(raw), weights_only=True) and the like. DcpfsError with ENOTSUP:
+        it has no bytes of its own, such as a value of a pickle of many values; see dcpload_object_read in dcpload.h."""
         n = c_uint64()
         with self._of._lock:
             self._of.find("object_size", key, byref(n))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of classes from what a pickle says of them, {"$class": "module.Name", "args": [...], "state": ...}, values decoded already.
+"""Objects from their description in a pickle, {"$class": "module.Name", "args": [...], "state": ...}, with values decoded already.
 
-MADE: plain data of the standard library and of numpy, by constructors of those alone. makers(): classes that the caller names. Functions
-that make raise ArithmeticError, LookupError, TypeError or ValueError where what is said is none of their class.
+MADE: plain data of the standard library and of numpy, by constructors of those alone. makers(): classes that the caller names. Makers raise
+ArithmeticError, LookupError, TypeError or ValueError if a description does not fit their class.
 """
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ REFUSED = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def said(value: Said, *names: str) -> list[Any]:
-    """Parts of it. ValueError: it says more."""
+    """The parts of a description. ValueError: it has other parts, too."""
     if not value.keys() <= {"$class", *names}:
         raise ValueError(f"more than {names}")
     return [value.get(name) for name in names]
 
 
 def called(make: Callable[..., Any], *kinds: Any) -> Callable[[Said], Any]:
-    """The maker of what @make gives of the arguments; kinds: of what types each of them is, if given."""
+    """A maker that calls @make with the arguments; kinds: their types, if given."""
     def of(value: Said) -> Any:
         args = said(value, "args")[0] or []
         if kinds and not all(isinstance(arg, kinds) for arg in args):
@@ -63,7 +63,8 @@ FACTORIES = {kind.__name__: kind for kind in (bool, bytes, complex, dict, float,
 
 
 def mapping(name: str, items: dict[Any, Any]) -> dict[Any, Any]:
-    """A mapping of the class @name, "collections.defaultdict:list" with what makes its values; @items itself: it is another."""
+    """A mapping of the class @name, such as "collections.defaultdict:list" with the maker of its values; @items itself if the class is
+    another."""
     kind, _, factory = name.partition(":")
     if kind == "collections.OrderedDict":
         return collections.OrderedDict(items)
@@ -139,7 +140,7 @@ def _dtype(value: Said) -> Any:
 
 
 def _plain(kind: Any, shape: tuple[int, ...], data: bytes) -> None:
-    """TypeError: arrays of this type are not plain data. ValueError: @data is not one of this shape."""
+    """TypeError: arrays of this type are not plain data. ValueError: @data is not an array of this shape."""
     import numpy as np
 
     if not isinstance(kind, np.dtype) or kind.hasobject:
@@ -199,7 +200,7 @@ MADE: Makers = {
 
 
 def makers(classes: Classes) -> Makers:
-    """Of the classes that the caller allows, by their names or by those given. TypeError: one of them is no class."""
+    """Makers of the classes that the caller allows, by their own or by given names. TypeError: an entry is no class."""
     named = classes if isinstance(classes, Mapping) else {f"{c.__module__}.{c.__qualname__}": c for c in classes if _is_class(c)}
     return {name: _maker(name, kind) for name, kind in named.items() if _is_class(kind)}
 
@@ -221,7 +222,7 @@ def _maker(name: str, kind: type) -> Callable[[Said], Any]:
 
 
 def _member(kind: Any, by: Any) -> Any:
-    """Pickles name a member by its value, some by its name."""
+    """The member of an enumeration: pickles name it by value, some by name."""
     named = kind.__members__.get(by) if isinstance(by, str) else None
     try:
         valued = kind(by)
@@ -235,13 +236,13 @@ def _member(kind: Any, by: Any) -> Any:
 
 
 def _of_base(kind: Any, args: Any) -> Any:
-    """A namedtuple of protocols 0 and 1: the class tuple, and the items. None: it is none."""
+    """The items of a namedtuple of protocols 0 and 1, which has the class tuple. None: it is not a namedtuple."""
     stored = isinstance(args, (list, tuple)) and len(args) == 2 and args[0] == {"$class": "type", "args": ["tuple"]}
     return tuple.__new__(kind, args[1]) if stored and issubclass(kind, tuple) else None
 
 
 def _instance(kind: Any, value: Said) -> Any:
-    """As unpickling would: called with its arguments, or not initialized where there are none; then it gets its state."""
+    """As unpickling would: call the class with its arguments, or leave it uninitialized without arguments; then set its state."""
     args, kwargs, state, items, pairs = said(value, "args", "kwargs", "state", "items", "dict")
     if any(c.__module__ == "torch.nn.modules.module" for c in kind.__mro__):
         raise TypeError("it is a torch.nn.Module: make one, and load its state_dict()")
@@ -268,7 +269,7 @@ def _instance(kind: Any, value: Said) -> Any:
 
 
 class Pending:
-    """What is made when the tensors in it are there."""
+    """An object that is made when its tensors are loaded."""
 
     def __init__(self, make: Callable[[Said], Any], value: Said) -> None:
         self.make, self.value = make, value
@@ -287,7 +288,7 @@ def has_tensor(value: Any) -> bool:
 
 
 def foreign(value: Any) -> str:
-    """The class of the first object inside that was not restored; "": all were."""
+    """The class of the first object inside that was not restored; "": all were restored."""
     if isinstance(value, Pending):
         return foreign([*value.value.values()])
     if isinstance(value, dict):

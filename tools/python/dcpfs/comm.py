@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators: how the ranks of a job talk, by a transport of the library or by the caller's own functions."""
+"""Communicators: ranks of a job talk by a transport of the library, or by functions of the caller."""
 from __future__ import annotations
 
 import contextlib
@@ -29,14 +29,14 @@ def _kind(failure: BaseException) -> int:
 
 
 def as_error(failure: BaseException, rank: int) -> DcpfsError:
-    """The failure as a DcpfsError, of its class as well if that is one of KINDS; of @rank unless it names its own."""
+    """The failure as a DcpfsError, also of the failure's class if that is in KINDS; its rank is @rank unless the failure has one."""
     if isinstance(failure, DcpfsError):
         return failure if failure.rank >= 0 or rank < 0 else type(failure)(failure.code, failure.text, rank)
     return FAILED[_kind(failure)](_errno(failure), text(said(failure)), rank)
 
 
 def as_own(failure: Exception, rank: int) -> DcpfsError:
-    """As as_error(), for the rank that failed: of the failure's class, whichever that is, and with its attributes."""
+    """As as_error(), on the rank that failed: also of the failure's class, any class, with its attributes."""
     error = as_error(failure, rank)
     if isinstance(error, type(failure)):
         return error
@@ -90,8 +90,9 @@ class Comm:
         return int(self.pointer.contents.ranks)
 
     def agree(self, failure: Optional[BaseException], timeout: float = TIMEOUT) -> None:
-        """Collective. If any rank has a failure, all raise: alone its own, several a DcpfsError that also is of the failure's class
-        (TypeError and the like) and has the text of the first one. A timeout that is not a number of seconds is a failure, too."""
+        """Collective. If any rank has a failure, all ranks raise. A process alone raises its own failure; several ranks raise a DcpfsError
+        with the text of the first failure that is also of its class (TypeError and the like). A timeout that is not a number of seconds
+        is a failure, too."""
         try:
             ms = milliseconds(timeout)
         except Exception as wrong:
@@ -134,7 +135,7 @@ class Comm:
 
 @contextlib.contextmanager
 def together(comm: Optional[Comm], timeout: float = TIMEOUT) -> Iterator[None]:
-    """Collective. What fails inside on one rank fails on all at the end, so that none waits for it later. None: this process alone."""
+    """Collective. A failure inside on one rank fails all ranks at the end, so that no rank waits later. None: this process alone."""
     failure: Optional[Exception] = None
     try:
         yield

@@ -103,7 +103,7 @@ def _known(file: str) -> tuple[str, int, int]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """A directory for each node, which its ranks share."""
+    """A new directory on each node, shared by its ranks."""
     with tempfile.TemporaryDirectory() if dist.get_local_rank() == 0 else contextlib.nullcontext("") as mine:
         try:
             yield dist.all_gather_object(mine)[dist.get_global_rank() - dist.get_local_rank()]
@@ -112,7 +112,7 @@ def _folder() -> Iterator[str]:
 
 
 def _told(failure: Optional[Exception]) -> Optional[Exception]:
-    """The failure for other ranks: of a class that they can make, too."""
+    """The failure in a class that other ranks can make."""
     try:
         pickle.loads(pickle.dumps(failure))
         return failure
@@ -121,7 +121,7 @@ def _told(failure: Optional[Exception]) -> Optional[Exception]:
 
 
 def _together(work: Callable[[], T]) -> T:
-    """Do it; what fails on one rank, all raise."""
+    """Call it; a failure on one rank is raised on all."""
     failure: Optional[Exception] = None
     try:
         done = work()
@@ -132,7 +132,8 @@ def _together(work: Callable[[], T]) -> T:
 
 
 def _agree(failure: Optional[Exception]) -> None:
-    """Collective. If any rank has a failure, all raise: their own, others the first one; of several ranks with the rank that failed."""
+    """Collective. If any rank has a failure, all raise: ranks with a failure their own, others the first; among several ranks it names the
+    rank."""
     told = dist.all_gather_object(_told(failure))
     rank = next((r for r, e in enumerate(told) if e is not None), -1)
     if failure is not None and len(told) == 1:
@@ -158,7 +159,7 @@ def _local(path: str) -> str:
 
 
 def _files(metadata: str) -> set[str]:
-    """Names of the files of a sharded checkpoint; the pickle that says them is not executed."""
+    """Names of the files of a sharded checkpoint; the pickle with the names is not executed."""
     with open(metadata, "rb") as f:
         return {word for _, word, _ in pickletools.genops(f) if isinstance(word, str) and re.fullmatch(r"[^/]+\.distcp", word)}
 
@@ -201,8 +202,8 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
 
 
 def _monolithic(file: str, ranks: Any, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
-    """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least. @ranks, a process group (None:
-    all), read the file together."""
+    """The result of torch.load(), without ignored and unneeded values; {"state": ...} at least. @ranks, a process group (None: all), read
+    the file together."""
     with Checkpoint(file, comm=group(ranks), **how) as ck:
         with ck.together():
             nodes = tree.skeleton(ck, lambda key: leaf(ck, key))

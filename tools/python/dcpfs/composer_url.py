@@ -11,7 +11,7 @@ from .shown import shown
 
 
 def url_of(path: str, object_store: Any, sharded: bool) -> Optional[str]:
-    """The URL by which dcpfs itself reads @path; None: a file, or what only Composer can ask for."""
+    """The URL by which dcpfs itself reads @path; None: a file, or an object store that only Composer can read."""
     store, name = object_store, path
     if store is None and path.startswith(("s3://", "gs://")):
         store, name = maybe_create_object_store_from_uri(path), parse_uri(path)[2]

@@ -39,7 +39,7 @@ def _release(managed: Any) -> None:
 _delete = DELETER(_release)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))  # consumers may outlive this module
 # Capsules that may not have been consumed yet. A destructor would be Python code, called perhaps while an exception
-# of the consumer is raised; so they are swept when the next one is made.
+# of the consumer is raised; so they are swept when the next capsule is made.
 _waiting: list[Any] = []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loading into vLLM and into SGLang has in common: options, weights that are read as they are used, and whether a model got all."""
+"""Shared parts of loading into vLLM and SGLang: options, weights that are read on use, and a check that a model got all of them."""
 from __future__ import annotations
 
 import logging
@@ -14,7 +14,7 @@ OPTIONS = {"source": None, "version": "latest", "rules": "auto", "part": None, "
 
 
 def options(extra: Any) -> dict[str, Any]:
-    """What --model-loader-extra-config says, completed. ValueError: a name that is not known."""
+    """The options of --model-loader-extra-config, completed. ValueError: an unknown name."""
     extra = dict(extra or {})
     unknown = sorted(set(extra) - set(OPTIONS))
     if unknown:
@@ -23,8 +23,8 @@ def options(extra: Any) -> dict[str, Any]:
 
 
 def weights(about: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each weight under Hugging Face's name. It is read when the engine uses it, and no more of it than the engine cuts out for its
-    rank. @about: the directory of the configuration, and the source where @how names none."""
+    """Each weight under Hugging Face's name. It is read when the engine uses it, and only the part that the engine cuts out for its rank.
+    @about: the directory of the configuration, which is the source, too, unless @how names a source."""
     from .lazy import Lazy
 
     # Closed with the last of them: engines may keep some, to use them when all have come.
@@ -34,9 +34,9 @@ def weights(about: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Marks:
-    """Parameters of a model that hold nothing yet, and which of their elements still do when the engine has loaded them. Engines join
-    weights (q, k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes. Integers
-    and numbers of one byte have no such NaN: of these the engine has to name those that it took, if it names any."""
+    """Marks in the empty parameters of a model, and the elements that still have them after the engine has loaded. Engines join weights (q,
+    k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes. Integers and
+    numbers of one byte have no such NaN: the engine has to name such parameters that it loaded, if it names any."""
 
     BITS = {2: ("int16", 0x7FA5), 4: ("int32", 0x7FA5A5A5), 8: ("int64", 0x7FF5A5A5A5A5A5A5)}
 
@@ -57,8 +57,8 @@ class Marks:
                 yield name, of, of.data.view(getattr(torch, kind)), mark
 
     def left(self, taken: Any) -> dict[str, str]:
-        """What came for nothing: the parameter's name, and how much of it. It becomes zero; in a vector, what the engine had there.
-        @taken: names of parameters, or something else: the engine says none."""
+        """Parameters, with a count of elements, that no weight came for. They become zero; a vector gets the engine's values back. @taken:
+        names of loaded parameters, or something else if the engine names none."""
         found, marked = {}, set()
         for name, of, bits, mark in self.bits():
             marked.add(name)
@@ -74,8 +74,8 @@ class Marks:
 
 def fill(model: Any, about: str, how: dict[str, Any], each: Iterator[tuple[str, Any]], load: Callable[[Iterator[tuple[str, Any]]], Any],
          log: logging.Logger, quantized: bool) -> None:
-    """Have @load take @each of weights(@about, @how), and see that @model got all of itself. @quantized: the engine makes some weights
-    itself, so nothing is said to be missing. ValueError: an element that no weight came for."""
+    """Have @load take @each of weights(@about, @how), and check that @model is filled. @quantized: the engine makes some weights itself, so
+    there is no check. ValueError: no weight came for an element."""
     read, began, given = [0], time.perf_counter(), []
 
     def count(nbytes: int) -> None:

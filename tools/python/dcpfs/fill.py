@@ -23,7 +23,7 @@ ABSENT, BROKEN = errno.ENOENT, errno.EBADMSG  # what may be wrong with a key
 
 
 class _Want(NamedTuple):
-    """A key of a tensor, and what is filled of it: local tensors, where each begins (None: it is all) and its memory."""
+    """A wanted tensor: its key and the local tensors to fill, with the place of each (None: the whole) and its memory."""
 
     name: str
     stored: str = ""  # dtype; "": it is an object
@@ -36,8 +36,8 @@ class _Want(NamedTuple):
 
 def fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kept: Sequence[int]) -> tuple[
         dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Fill tensors in place; return the values of the other leaves and of those on the meta device, which keys
-    keep their values and why, and the report. kept: which problems with a key leave it its value, ABSENT, BROKEN."""
+    """Fill tensors in place. Return the values of other leaves and of tensors on the meta device, the keys that keep their values with the
+    reasons, and the report. kept: problems after which a key keeps its value, ABSENT, BROKEN."""
     plan, missing = Plan(ck), dict[str, str]()
     values: dict[str, Any] = {}
     wants: list[_Want] = []
@@ -78,8 +78,8 @@ def fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kep
 
 
 def _plan(ck: Checkpoint, plan: Plan, wants: Sequence[_Want]) -> Callable[[], None]:
-    """Want all of it. What is to be called once that is loaded: it fills what the library cannot fill by address, and tensors that share
-    memory in torch's order."""
+    """Add all wants. Returns a function to call after the load: it fills tensors that the library cannot fill by address, and tensors that
+    share memory in torch's order."""
     common = iter(shared([(t.address or 0, span(t) if t.address else 0) for w in wants for *_, t in w.parts]))
     staged = dict[tuple[int, int], torch.Tensor]()
     ordered, streams = set[tuple[int, int]](), set[int]()

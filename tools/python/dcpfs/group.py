@@ -49,7 +49,7 @@ class GroupComm(OwnComm):
             work.wait(datetime.timedelta(seconds=timeout))
 
     def same(self, keys: Iterable[str]) -> None:
-        """Collective. DcpfsError, on all ranks: they give different keys. Only rank 0 and the first that differs tell them."""
+        """Collective. DcpfsError, on all ranks: their keys differ. Only rank 0 and the first differing rank send theirs."""
         mine = sorted(keys)
         digests = bytearray(32 * self.ranks)
         self.gather(memoryview(bytearray(hashlib.sha256(repr(mine).encode()).digest())), memoryview(digests), TIMEOUT)
@@ -65,5 +65,5 @@ class GroupComm(OwnComm):
 
 
 def group(process_group: Any = None, no_dist: bool = False) -> Optional[GroupComm]:
-    """The group, the default one if it is None; None: this process alone, there is no group or none is wanted."""
+    """The group; the default group for None. Returns None for this process alone: there is no group, or no group is wanted."""
     return None if no_dist or not (dist.is_available() and dist.is_initialized()) else GroupComm(process_group)

@@ -35,11 +35,11 @@ def text_of(rules: str) -> str:
 
 
 class NotThere(DcpfsError, FileNotFoundError):
-    """There is no such checkpoint, or not that version of it."""
+    """There is no such checkpoint, or no such version of it."""
 
 
 class Handle:
-    """What dcpload_open() gave; calls with it are made one at a time, under _lock. Arguments as dcpfs.open()."""
+    """The handle of dcpload_open(); calls with it are made one at a time, under _lock. Arguments as dcpfs.open()."""
 
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
@@ -79,7 +79,7 @@ class Handle:
         return self._handle
 
     def together(self) -> ContextManager[None]:
-        """Collective if ranks opened it together. What fails inside on one rank fails on all."""
+        """Collective if ranks opened it together. A failure inside on one rank fails all ranks."""
         return together(self.comm, self._how["timeout"])
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Handle:
             self.close()
 
     def mapped(self, key: str, nbytes: int, itemsize: int) -> Optional[memoryview]:
-        """The bytes of a tensor as private pages of the file that holds them as one run; each file is mapped once. None: none does.
+        """The bytes of a tensor as private pages of the file that has them as one run; each file is mapped once. None: no file has them so.
         DcpfsError: it cannot be read."""
         number, at = c_int(-1), c_uint64()
         with self._lock:
@@ -121,7 +121,7 @@ class Handle:
                 os.close(fd)
 
     def find(self, name: str, key: str, *out: Any) -> None:
-        """Call dcpload_NAME, which looks up a key. KeyError names the nearest: there is no such key."""
+        """Call dcpload_NAME, which looks up a key. KeyError names the nearest key."""
         if not isinstance(key, str) or "\0" in key:
             raise KeyError(key)
         try:

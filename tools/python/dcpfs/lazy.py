@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of torch that are read when something is computed from them, and of which no more is read than what is cut out of them."""
+"""Tensors of torch that are read on the first computation; only the region that was cut out is read."""
 from __future__ import annotations
 
 import math
@@ -15,8 +15,8 @@ Index = tuple[Any, ...]  # a slice or an integer for each dimension of what is s
 
 
 class Lazy(torch.Tensor):
-    """A region of @stored. Cutting (narrow(), slices, one row) makes a smaller region; all other work reads the region first and is
-    done with what was read. @count is told how many bytes."""
+    """A region of @stored. Cutting (narrow(), slices, one row) makes a smaller region; every other operation reads the region first. @count
+    is called with the bytes read."""
 
     _stored: Tensor
     _index: Index
@@ -34,7 +34,7 @@ class Lazy(torch.Tensor):
         return f"Lazy({self._stored!r}, {self._index})"
 
     def counted(self, count: Callable[[int], None]) -> Lazy:
-        """The same; @count is told how many bytes are read."""
+        """The same; @count is called with the bytes read."""
         return Lazy(self._stored, self._index, count)
 
     def cut(self, dim: int, by: Any) -> Lazy:
@@ -45,7 +45,7 @@ class Lazy(torch.Tensor):
         return Lazy(self._stored, (*self._index[:at], by, *self._index[at + 1:]), self._count)
 
     def read(self) -> torch.Tensor:
-        """What the region holds. DcpfsError: it cannot be read."""
+        """The elements of the region. DcpfsError: it cannot be read."""
         if self._count:
             self._count(math.prod(self.shape) * self._stored.itemsize)
         got = self._stored.read() if self.shape == self._stored.shape else self._stored[self._index]

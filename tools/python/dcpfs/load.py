@@ -17,7 +17,7 @@ from .view import Report
 
 
 class Loaded(dict[str, Any]):
-    """Keys to arrays in memory (dcpfs.Array, or what was given to be filled).
+    """Keys to arrays in memory (dcpfs.Array, or the arrays of into=).
 
     version: its name; missing: {key: why} of keys that could not be loaded (empty if strict); report: what happened on
     this rank, in bytes and nanoseconds.
@@ -32,8 +32,8 @@ class Loaded(dict[str, Any]):
 
 
 class Target(NamedTuple):
-    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any; stream: work on it may be queued there.
-    address None: it is not filled by address, but by what assigns to it."""
+    """The destination of a tensor; strides in elements, None: row-major; shape, dtype None: any; stream: work on it may be queued there.
+    address None: it is filled by assignment."""
 
     address: Optional[int]
     dtype: Optional[str]
@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 def _torch_stream(device: Any) -> Optional[int]:
-    """What torch queues work on now for a GPU: its default stream is number 0 there, 1 for everyone else."""
+    """The current stream of torch for a GPU: torch's number 0 for the default stream is 1 elsewhere."""
     if device.type != "cuda":
         return None
     import torch
@@ -52,8 +52,8 @@ def _torch_stream(device: Any) -> Optional[int]:
 
 
 def target(data: Any, key: str, device: bool = False) -> Target:
-    """The Target of a numpy array, a torch tensor, a dcpfs.Array or any writable buffer (filled as stored, row-major); of what has a
-    __cuda_array_interface__, in the memory of a GPU. With @device the library tells whose memory it is. TypeError: none of these.
+    """The Target of a numpy array, a torch tensor, a dcpfs.Array, a writable buffer (filled as stored, row-major), or an object with a
+    __cuda_array_interface__, in the memory of a GPU. With @device the library finds out whose memory it is. TypeError: none of these.
     ValueError: read-only, elements that share memory, or the buffer is not contiguous."""
     if isinstance(data, Array):
         return Target(address(data.buffer), data.dtype, data.shape, None)
@@ -90,7 +90,7 @@ def target(data: Any, key: str, device: bool = False) -> Target:
 
 
 def torch_target(local: Any, key: str) -> Target:
-    """Of what plain() gave. TypeError: a checkpoint has no such dtype. ValueError: elements share memory."""
+    """The Target of a tensor from plain(). TypeError: a checkpoint has no such dtype. ValueError: elements share memory."""
     stream, shape = _torch_stream(local.device), tuple(local.shape)
     memory = is_memory(local)
     if memory and overlaps(shape, local.stride()):
@@ -108,7 +108,7 @@ def span(t: Target, nbytes: int = 0) -> int:
 
 
 def after(plan: Plan, streams: set[int]) -> None:
-    """What is queued in the streams comes before what the plan writes. ValueError: there is more than one."""
+    """Let the plan write after the work that is queued in the streams. ValueError: there is more than one."""
     if len(streams) > 1:
         raise ValueError("the memory to be filled is used by several streams: have one wait for the others, and name it: stream=")
     for handle in streams:
@@ -116,7 +116,7 @@ def after(plan: Plan, streams: set[int]) -> None:
 
 
 def as_comm(comm: Any, timeout: Any = TIMEOUT) -> tuple[Comm, bool]:
-    """The communicator, and whether it was opened here and has to be closed. A timeout that is none is an error of the next call."""
+    """The communicator, and whether it was opened here and has to be closed. An invalid timeout is an error of the next call."""
     if isinstance(comm, Comm):
         return comm, False
     if comm is None or isinstance(comm, str):
@@ -127,7 +127,7 @@ def as_comm(comm: Any, timeout: Any = TIMEOUT) -> tuple[Comm, bool]:
 
 
 def _unknown(ck: Checkpoint, keys: Sequence[str]) -> dict[str, str]:
-    """{word: why} of those that are no key, prefix or glob of any tensor."""
+    """{word: why} for words that are no key, prefix or glob of any tensor."""
     missing = dict[str, str]()
     for word in keys:
         try:
@@ -143,7 +143,7 @@ def _unknown(ck: Checkpoint, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _is_cast(ck: Checkpoint, key: str, t: Target, data: Any) -> bool:
-    """Does numpy or torch convert what is stored to the dtype of @data? The library converts FLOATS into each other."""
+    """Does numpy or torch convert the stored dtype to that of @data? The library converts FLOATS into each other."""
     stored = ck[key].dtype if t.dtype and key in ck else None
     if stored in (None, t.dtype, "F4") or stored not in dtypes.DTYPES or {stored, t.dtype} <= dtypes.FLOATS:
         return False

@@ -62,7 +62,7 @@ def ndarray(value: dict[str, Any]) -> Any:
 
 
 def special(value: dict[str, Any], called: Makers, defer: bool) -> Any:
-    """What a JSON object stands for; its values are decoded already. defer: what has tensors in it is Pending."""
+    """The value of a JSON object whose values are decoded already. defer: a value with tensors in it is Pending."""
     try:
         if "$bytes" in value:
             return base64.b64decode(value["$bytes"])
@@ -123,14 +123,14 @@ class Encoded(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """JSON of a value, and its class, which that does not tell."""
+    """JSON of a value, and its class, which the JSON does not have."""
 
     kind: str
     value: Any
 
 
 def encode(value: Any, key: str) -> Encoded:
-    """What decode() takes. TypeError, with @key: it is not plain data."""
+    """The input of decode(). TypeError, with @key: it is not plain data."""
     classes, count, last = list[str](), itertools.count(), ""
 
     def bare(node: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order torch.distributed.checkpoint writes tensors that share memory: the last one to write stays."""
+"""The order in which torch.distributed.checkpoint writes tensors that share memory: the last write stays."""
 from __future__ import annotations
 
 from typing import Iterator, NamedTuple, Sequence
@@ -28,10 +28,10 @@ class Write(NamedTuple):
 
 
 def writes(ck: Checkpoint, wants: Sequence[tuple[str, Sequence[Region]]]) -> Iterator[Write]:
-    """What torch writes, in its order. It reads the files in the order in which its plan first meets them, and in each what the plan has of it;
-    the plan has the wants in their order, and of each what the installed torch's planner makes of regions and stored chunks.
+    """Writes of torch, in its order. It reads files in the order in which its plan first names them, and each file in the order of the
+    plan. The plan has the wants in order; the planner of the installed torch makes its items from regions and stored chunks.
 
-    wants: keys and what is filled of them; nothing of an object, of which the file counts."""
+    wants: keys and their regions; an object has none, but its file counts."""
     files = dict[str, list[Write]]()
     for i, (key, regions) in enumerate(wants):
         stored = pieces(ck, key)

@@ -30,7 +30,7 @@ MASTER, SUFFIX = "master_weights", "_fp32_master_0"
 
 
 class NoCheckpoint(DcpfsError, AssertionError):
-    """There is not a checkpoint, or not a complete one. Paddle's loader raises AssertionError."""
+    """There is no checkpoint, or no complete checkpoint. Paddle's loader raises AssertionError."""
 
 
 class MissingKey(DcpfsError, KeyError):
@@ -186,8 +186,8 @@ def pieces(value: Any, to: Any, itemsize: int, name: str) -> Iterator[Piece]:
 
 def held(shape: Sequence[int], mesh: Any, placements: Sequence[Any], rank: int,
          name: str = "") -> Optional[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """First element and shape of what @rank holds of a tensor of @shape. None: it is not in the mesh.
-    NotImplementedError: a placement is partial."""
+    """First element and shape of the part that @rank holds of a tensor of @shape. None: the rank is not in the mesh. NotImplementedError: a
+    placement is partial."""
     ids, lo, length = list(mesh.process_ids), [0] * len(shape), list(shape)
     if rank not in ids:
         return None

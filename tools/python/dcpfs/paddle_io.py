@@ -93,7 +93,7 @@ class GroupComm(OwnComm):
 
 
 def groups() -> tuple[Any, Any]:
-    """Those of sharding and of data parallelism. Without fleet all ranks are one sharding group."""
+    """The groups of sharding and of data parallelism. Without fleet all ranks are one sharding group."""
     from paddle.distributed import fleet
 
     try:
@@ -116,7 +116,7 @@ def every(data: bytes, group: Any, n: int) -> list[bytes]:
 
 
 def gathered(value: Any, group: Any) -> list[Any]:
-    """@value of all ranks; what JSON can say."""
+    """@value of all ranks, in types of JSON."""
     text = json.dumps(value).encode()
     sizes = [int.from_bytes(b, "little") for b in every(len(text).to_bytes(8, "little"), group, 8)]
     return [json.loads(b[:n]) for b, n in zip(every(text, group, max(sizes)), sizes)]
@@ -132,8 +132,8 @@ def same_keys(state: Any, group: Any) -> bool:
 # ---- gathering ----
 
 def of_files(path: Any, to: Sequence[int], group: Any, comm: GroupComm) -> list[int]:
-    """Collective. Of ranks @to those that write: of several with one path the lowest. Equal text may name files of different nodes, so
-    each rank makes a file with a name of its own in its directory, and looks for those of the others there."""
+    """Collective. The ranks among @to that write: of ranks with one path the lowest. Equal paths may name files of different nodes, so each
+    rank makes a file with a name of its own in its directory, and looks for files of other ranks there."""
     folder, name = os.path.split(os.path.abspath(path)) if group.rank in to else ("", "")
     mark = f".{name[:64]}.{uuid.uuid4().hex}" if name else ""
     try:
@@ -153,7 +153,7 @@ def of_files(path: Any, to: Sequence[int], group: Any, comm: GroupComm) -> list[
 
 def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limit: int, protocol: int = 4,
            use_binary_format: bool = False) -> None:
-    """Collective. Ranks @to of the group write the tensors that all have; of a key that several have that of the last one."""
+    """Collective. Ranks @to of the group write the tensors of all ranks; the last rank's tensor counts if several have a key."""
     if use_binary_format and group.rank in to:
         raise NotImplementedError("with use_binary_format one tensor is saved, not a dict")
     if use_binary_format or not to:

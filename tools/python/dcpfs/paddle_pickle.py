@@ -20,7 +20,7 @@ MOST = 2**30 - 1  # bytes of an array in protocols 2 and 3
 
 
 def write(obj: Any, path: Union[str, io.BytesIO], protocol: int = 4, use_binary_format: bool = False) -> None:
-    """What paddle.save() writes, one tensor at a time in memory."""
+    """Write as paddle.save() does, with one tensor at a time in memory."""
     if not isinstance(use_binary_format, bool):
         raise TypeError(f"use_binary_format is a bool, not {use_binary_format!r}")
     if not isinstance(protocol, int) or not 2 <= protocol <= 4:
@@ -74,7 +74,7 @@ def has_tensor(value: Any) -> bool:
 
 
 def is_state(obj: Any) -> bool:
-    """Values are tensors, and dicts without any."""
+    """Is it a state dict: do its values consist of tensors, and dicts without tensors?"""
     return isinstance(obj, dict) and all(isinstance(v, paddle.Tensor) or (isinstance(v, dict) and not has_tensor(v)) for v in obj.values())
 
 
@@ -121,7 +121,7 @@ Base: Any = getattr(pickle, "_Pickler")  # the one in Python
 
 
 class Pickler(Base):  # type: ignore[misc]
-    """The C one keeps all arrays in memory until it ends: what was pickled might be referred to again. Here arrays are not kept."""
+    """The pickler in C keeps all arrays in memory until it ends, as they might be referred to again. This pickler does not."""
 
     def __init__(self, f: Any, protocol: int) -> None:
         super().__init__(f, protocol)
@@ -146,4 +146,4 @@ class Pickler(Base):  # type: ignore[misc]
 
 
 class Passing:
-    """Stands in the memo for what is not referred to again."""
+    """A memo entry for an object that is not referred to again."""

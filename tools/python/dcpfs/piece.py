@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process holds of a tensor that is saved, whatever it is made of: regions in memory."""
+"""The regions in memory that a process holds of a tensor to be saved, of any kind."""
 from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
@@ -42,7 +42,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def pieces(value: Any, key: str, device: Optional[str] = None) -> Iterator[Piece]:
-    """What this process holds of a tensor; in the memory of @device ("cuda:0") it stays there. TypeError: its dtype is none of a checkpoint, or it is a wrapper around other tensors. NotImplementedError: its layout."""
+    """The pieces of a tensor that this process holds; memory of @device ("cuda:0") is not copied. TypeError: checkpoints have no such
+    dtype, or it is a wrapper around other tensors. NotImplementedError: its layout."""
     if isinstance(value, Piece):
         yield value
     elif isinstance(value, Box):

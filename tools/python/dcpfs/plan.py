@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank wants of a checkpoint, and its loading: dcpload_plan."""
+"""The wants of a rank, and their loading: dcpload_plan."""
 from __future__ import annotations
 
 import ctypes
@@ -16,9 +16,9 @@ LISTS = ("missing", "unexpected", "shape", "dtype", "broken")
 
 
 class Part(NamedTuple):
-    """One want as the plan has it: shape of the part, global_shape of the tensor, dtype of the data, stored in the
-    checkpoint; address of the data, 0 before it is known; complete once all its bytes are there; name is the key, or of a layout
-    that is a file of regions what the line says, as a rank may hold several of one tensor."""
+    """A want in the plan: shape of the part, global_shape of the tensor, dtype of the data, stored dtype in the checkpoint; address of the
+    data, 0 before it is known; complete once all its bytes are there; name is the key, or, for a layout from a file of regions, the
+    line, since a rank may hold several regions of a tensor."""
 
     key: str
     dtype: str
@@ -66,7 +66,7 @@ class Plan:
 
     def want_layout(self, layout: str, rank: int, keys: Sequence[str] = (), skip: Sequence[str] = (),
                     dtype: Optional[str] = None) -> None:
-        """Add what a rank of a layout holds of the tensors that match @keys (empty: all) and not @skip: names, prefixes, globs."""
+        """Add the part that a rank of a layout holds of all tensors that match @keys (empty: all) and not @skip: names, prefixes, globs."""
         def listed(words: Sequence[str]) -> Any:
             return (c_char_p * max(len(words), 1))(*map(encoded, words))
 
@@ -76,7 +76,7 @@ class Plan:
             call("want_layout", self._open(), encoded(layout, "a layout"), rank, byref(s))
 
     def stream(self, handle: int) -> None:
-        """Memory of a GPU is written after what is queued on this stream (1: the default one) when an execution begins."""
+        """Memory of a GPU is written after the work that is queued on this stream (1: the default stream) when an execution begins."""
         with self.checkpoint._lock:
             bare("plan_stream", self._open(), handle)
 
@@ -89,7 +89,7 @@ class Plan:
         return self
 
     def _report(self, progress: Callable[[int, int], None]) -> None:
-        """Have it called while the plan is executed, by one thread at a time."""
+        """Set a function that is called during executions, by one thread at a time."""
         def moved(ctx: Any, done: int, total: int) -> int:
             progress(done, total)
             return 0
@@ -110,8 +110,8 @@ class Plan:
             call("check", self._open())
 
     def verify(self, record: str) -> None:
-        """Collective. Compare what is in memory with what `dcpfs verify --record` has written. DcpfsError with EILSEQ: it differs;
-        ENOKEY: a key is not recorded."""
+        """Collective. Compare memory with a record of `dcpfs verify --record`. DcpfsError with EILSEQ: it differs; ENOKEY: a key is not
+        recorded."""
         with self.checkpoint._lock:
             call("verify", self._open(), encoded(record))
 
@@ -130,7 +130,7 @@ class Plan:
         return device.value
 
     def fetch(self, part: Part) -> memoryview:
-        """The bytes of a part, copied from where it is."""
+        """A copy of the bytes of a part."""
         own = room(part.nbytes)
         call("part_read", self._handle, part.number, 0, address(own), part.nbytes)
         return own

@@ -45,7 +45,7 @@ CALLED = {"torch.dtype": _torchs(torch.dtype), "torch.device": called(torch.devi
 
 
 def leaf(ck: Checkpoint, key: str) -> Any:
-    """An object as torch.load() would give it, but for tensors in it. KeyError, DcpfsError."""
+    """An object as torch.load() would give it, except for tensors in it. KeyError, DcpfsError."""
     return ck.objects.made(key, NAMED, CALLED)
 
 
@@ -64,10 +64,10 @@ def plain(ck: Checkpoint, key: str, entry: Optional[Entry] = None) -> Any:
 
 
 class Reader(StorageReader):
-    """`dcp.load(state_dict, storage_reader=dcpfs.torch.Reader(path))`. Each rank reads what torch's planner asks of it;
-    tensors are one chunk to the planner, however they are stored. Those of dtypes that torch does not have, and those
-    that cannot be read, are left out. Where the version has a .metadata, its keys and kinds are those, and no others; elsewhere all that
-    dcpfs shows. how: io, threads, cache and the like (dcpfs.open)."""
+    """`dcp.load(state_dict, storage_reader=dcpfs.torch.Reader(path))`. Each rank reads the items that torch's planner asks for. For the
+    planner a tensor is one chunk, however it is stored. Tensors of dtypes that torch lacks, and unreadable tensors, are left out. If the
+    version has a .metadata, keys and kinds are exactly those in it; otherwise all that dcpfs shows. how: io, threads, cache and the like
+    (dcpfs.open)."""
 
     def __init__(self, path: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Reader(StorageReader):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Opened when it is first asked for. DcpfsError: it cannot be opened."""
+        """Opened on first access. DcpfsError: it cannot be opened."""
         if self._ck is None:
             self._ck = Checkpoint(self.path, self.version, **self.how)
             self._entries = self._ck.entries()

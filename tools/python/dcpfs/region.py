@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What t[2:4, :, ::2] means: a box with steps, what is reversed in it, and the shape that comes out."""
+"""The region of an index such as t[2:4, :, ::2]: a box with steps, its reversed dimensions, and the shape of the result."""
 from __future__ import annotations
 
 import operator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a tensor that torch has distributed a process holds."""
+"""The part that a process holds of a tensor that torch has distributed."""
 from __future__ import annotations
 
 import math
@@ -24,8 +24,8 @@ def size(tensor: Any) -> tuple[int, ...]:
 
 
 def regions(tensor: Any, name: str) -> Iterator[tuple[torch.Tensor, Optional[tuple[int, ...]]]]:
-    """Local tensors that are not empty, and where each begins in the whole tensor (None: it is the whole).
-    NotImplementedError: a placement or layout that is not one box of strided memory."""
+    """Local tensors that are not empty, and the place of each in the whole tensor (None: it is the whole). NotImplementedError: a placement
+    or layout that is not one box of strided memory."""
     for local, lo in _regions(tensor, name):
         local = plain(local, name)
         if local.numel():

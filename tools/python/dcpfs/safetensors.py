@@ -47,8 +47,8 @@ class safe_open:  # the name of the class it replaces
         return list(self._of)
 
     def metadata(self) -> Optional[dict[str, str]]:
-        """Of safetensors what their (first) file says of itself. Otherwise "format" is the framework's, as save_pretrained() writes
-        it; facts of dcpfs begin with "dcpfs."."""
+        """For safetensors, the metadata of the (first) file. Otherwise "format" names the framework, as save_pretrained() writes it. Facts
+        of dcpfs begin with "dcpfs."."""
         own = self._of.fact("metadata")
         if own is not None:
             return dict(json.loads(own))
@@ -59,7 +59,7 @@ class safe_open:  # the name of the class it replaces
         return self._made(self._of[name])
 
     def get_tensors(self) -> dict[str, Any]:
-        """All tensors by their keys, in the order of the checkpoint. DcpfsError: one cannot be read."""
+        """All tensors by their keys, in the order of the checkpoint. DcpfsError: a tensor cannot be read."""
         return {key: self.get_tensor(key) for key in self.offset_keys()}
 
     def get_slice(self, name: str) -> Slice:
@@ -71,7 +71,7 @@ class safe_open:  # the name of the class it replaces
 
 
 class Slice:
-    """A tensor that is read by regions: slice[2:4, :, ::2]. What is indexed by lists or arrays is read as a whole first."""
+    """A tensor that is read by regions: slice[2:4, :, ::2]. For an index with lists or arrays the whole tensor is read first."""
 
     def __init__(self, of: safe_open, tensor: Tensor) -> None:
         self._of, self._tensor = of, tensor

@@ -26,9 +26,10 @@ REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE, DIRECT, OVERWRITE = 1, 2, 4, 8, 16, 32
 class Saving:
     """A checkpoint that is written: dcpfs.save() makes it.
 
-    wait(): collective, returns when it is complete. done: wait() would not wait for this rank. left: {key: why} of what
-    the format cannot hold (empty if strict). gather_to: ranks that each write a file of all, in rounds of max_grouped bytes. report: what happened on this rank, in bytes and nanoseconds. Without wait() or when it
-    is closed before, nothing stays of the checkpoint. A context manager: leaving it waits.
+    wait(): collective, returns when it is complete. done: this rank has nothing left to wait for. left: {key: why} of items that the format
+    cannot hold (empty if strict). gather_to: ranks that each write a file of all ranks' items, in rounds of max_grouped bytes. report: what
+    happened on this rank, in bytes and nanoseconds. Without wait(), or if it is closed before, nothing of the checkpoint stays. A context
+    manager: leaving it waits.
     """
 
     def __init__(self, path: Path, format: str, comm: Optional[Comm] = None, *, flags: int = 0, threads: int = 0,
@@ -64,7 +65,7 @@ class Saving:
         return self._handle
 
     def add(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
-        """A tensor, or the parts of it that this rank holds: of numpy, torch, a DTensor, dcpfs.Box, anything dcpfs has read."""
+        """Add a tensor, or the parts of it that this rank holds: of numpy, torch, a DTensor, dcpfs.Box, or any array that dcpfs has read."""
         if self._tensors is not None:
             self._tensors.add(key)
         for p in pieces(value, key, self._device):
@@ -76,7 +77,7 @@ class Saving:
             call("add", self.handle, byref(t), of="dcpsave")
 
     def add_object(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
-        """Python data. TypeError: something in it has no form that can be read again without executing anything."""
+        """Add Python data. TypeError: it contains a value that could not be read again without executing code."""
         json, kind, classes = encode(value, key)
         o = SaveObject(ctypes.sizeof(SaveObject), 0, encoded(key), _words(path), len(path), encoded(kind), json.encode(), classes.encode())
         call("add_object", self.handle, byref(o), of="dcpsave")
@@ -86,7 +87,7 @@ class Saving:
         return together(self.comm, self._timeout)
 
     def write(self) -> Saving:
-        """Collective. Write what was added, or begin to."""
+        """Collective. Write the added items, or begin to."""
         self._call("plan", self.handle)
         if self._tensors is not None:
             with self.together():
@@ -103,7 +104,7 @@ class Saving:
 
     @property
     def done(self) -> bool:
-        """wait() would not wait for this rank."""
+        """This rank has nothing left to wait for."""
         return not self._handle or bool(bare("poll", self.handle, of="dcpsave"))
 
     def wait(self) -> Saving:
@@ -113,7 +114,7 @@ class Saving:
 
     @property
     def left(self) -> dict[str, str]:
-        """{key: why} of what the format cannot hold."""
+        """{key: why} of items that the format cannot hold."""
         key, why, out = c_char_p(), c_char_p(), dict[str, str]()
         for i in itertools.count():
             if bare("left", self.handle, i, byref(key), byref(why), of="dcpsave") < 0:
@@ -129,7 +130,7 @@ class Saving:
         return Report((name, int(getattr(r, name))) for name, *_ in SaveReport._fields_ if name != "size")
 
     def close(self) -> None:
-        """Nothing stays of what is not complete. A second call does nothing."""
+        """Nothing of an incomplete checkpoint stays. A second call does nothing."""
         handle, self._handle = self._handle, c_void_p()
         if handle:
             bare("close", handle, of="dcpsave")
@@ -178,7 +179,7 @@ def _is_opened(value: Any) -> bool:
 
 
 def fill(saving: Saving, state: Mapping[Any, Any], strict: Optional[bool]) -> None:
-    """Add all of a state dict. TypeError: it is none. ValueError: two leaves have one key."""
+    """Add all of a state dict. TypeError: it is no state dict. ValueError: two leaves have one key."""
     if not isinstance(state, Mapping):
         raise TypeError(f"state_dict is a {type(state).__name__}, not a dict")
     seen = set[str]()
@@ -250,7 +251,7 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
 
 
 def formats() -> dict[str, str]:
-    """Names of formats that can be written, and what they are."""
+    """Names of formats that can be written, and their descriptions."""
     name, what, out = c_char_p(), c_char_p(), dict[str, str]()
     for i in itertools.count():
         if bare("format_at", i, byref(name), byref(what), of="dcpsave") < 0:

@@ -18,7 +18,7 @@ FORMAT = "dcpfs"
 
 
 def make_loader() -> Any:
-    """The class that loads, of SGLang's own."""
+    """A loader derived from SGLang's own class."""
     from sglang.srt.configs.load_config import LoadFormat
     from sglang.srt.model_loader.loader import DefaultModelLoader
 
@@ -30,7 +30,7 @@ def make_loader() -> Any:
             super().__init__(load_config)
 
         def download_model(self, model_config: Any) -> None:
-            """There is nothing to download: what is needed is read when it is."""
+            """There is nothing to download: bytes are read when they are needed."""
 
         def _get_weights_iterator(self, source: Any, **how: Any) -> Any:
             if source.model_config is None:  # further files that some models name beside their own
@@ -62,7 +62,7 @@ def register() -> None:
     from sglang.srt.server_args import add_load_format_choices
 
     def as_class(config: Any) -> None:
-        """A name that SGLang's enumeration of formats lacks becomes the class, before it is looked up there."""
+        """Replace the name, which SGLang's enumeration of formats lacks, by the class before it is looked up."""
         if config.load_format == FORMAT:
             config.load_format = make_loader()
 

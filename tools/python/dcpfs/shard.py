@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank of a layout holds."""
+"""The part of one rank of a layout."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -34,10 +34,9 @@ class ShardTensor(Readable):
 
 
 class Shard(Mapping[str, ShardTensor]):
-    """Keys to a rank's parts of tensors, in the order of the checkpoint; of a layout that is a file of regions, what its lines
-    say to those parts.
+    """Keys to a rank's parts of tensors, in the order of the checkpoint; for a layout from a file of regions, its lines instead of keys.
 
-    errors: {key: why} of those that cannot be read. The checkpoint must be one that this process opened alone.
+    errors: {key: why} of unreadable parts. The checkpoint must have been opened by this process alone.
     """
 
     def __init__(self, checkpoint: Handle, layout: str, rank: int) -> None:
@@ -56,7 +55,7 @@ class Shard(Mapping[str, ShardTensor]):
         return len(self._parts)
 
     def __getitem__(self, key: str) -> ShardTensor:
-        """Nothing is read yet. KeyError: the rank holds nothing of it, or there is no such key."""
+        """Reads nothing yet. KeyError: the rank holds nothing of the tensor, or there is no such key."""
         if key not in self._parts:
             self.checkpoint.find("tensor", key, byref(TensorStruct()))
             raise KeyError(f"rank {self.rank} of {shown(self.layout)} holds nothing of {shown(key)}")

@@ -19,7 +19,8 @@ class Stored(NamedTuple):
 
 
 def pieces(ck: Checkpoint, key: str) -> list[Stored]:
-    """In the order of the checkpoint; empty: it shares its bytes with others, or cannot be read. KeyError names the nearest key."""
+    """The pieces, in the order of the checkpoint; empty: it shares its bytes with another key, or cannot be read. KeyError names the
+    nearest key."""
     found, n = ctypes.POINTER(PieceStruct)(), c_size_t()
     ndim = len(ck[key].shape) if key in ck else 0
     with ck._lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of torch, and arrays, as strided memory: whether a tensor is some, and whether it may be written by address."""
+"""Tensors of torch, and arrays, as strided memory: is a tensor strided memory, and may it be written by address?"""
 from __future__ import annotations
 
 import math
@@ -10,8 +10,8 @@ from .shown import shown
 
 
 def shared(runs: Sequence[tuple[int, int]]) -> list[bool]:
-    """Which of the runs of memory, each an address and a number of bytes, may have bytes in common with others? All of a chain of runs that
-    overlap one by one."""
+    """The runs of memory, each an address and a number of bytes, that may share bytes with another run; all runs of a chain in which each
+    overlaps the next."""
     found, end, last = [False] * len(runs), 0, -1
     for i in sorted((i for i, (_, n) in enumerate(runs) if n), key=lambda i: runs[i]):
         first, n = runs[i]
@@ -29,8 +29,8 @@ def extent(shape: Sequence[int], stride: Optional[Sequence[int]]) -> int:
 
 
 def overlaps(shape: Sequence[int], stride: Sequence[int], width: int = 1) -> bool:
-    """May two elements, each @width units of @stride wide, have memory in common? Exact for what slices and permutations make;
-    other strides, of as_strided(), are compared place by place."""
+    """May two elements, each @width units of @stride wide, have memory in common? Exact for slices and permutations; other strides, of
+    as_strided(), are compared place by place."""
     dims, end = sorted((s, n) for n, s in zip(shape, stride) if n > 1), width
     if not math.prod(shape):
         return False
@@ -69,8 +69,8 @@ def is_torch(value: Any) -> bool:
 
 
 def is_memory(local: Any) -> bool:
-    """Are the elements of what plain() gave what its memory says? Not those of a wrapper (a quantized weight, an optimizer's
-    state in 8 bits), which copy_() can fill."""
+    """Does the memory of a tensor from plain() hold its elements? That of a wrapper (a quantized weight, an optimizer's state in 8 bits)
+    does not, but copy_() can fill it."""
     if not is_torch(local):  # another library's, which has these attributes
         return bool(local.data_ptr()) or not math.prod(local.shape)
     import torch
@@ -79,6 +79,6 @@ def is_memory(local: Any) -> bool:
 
 
 def changed(local: Any) -> None:
-    """Tell autograd that the elements change: it refuses to go back through what was computed from the old ones."""
+    """Tell autograd that the elements change, so that it refuses to go back through results of the old elements."""
     if not getattr(local, "is_inference", lambda: True)():
         local.as_strided((0,), (1,)).zero_()

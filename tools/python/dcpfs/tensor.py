@@ -27,9 +27,9 @@ class Tensor(Readable):
         return Array(self.dtype, self.shape, self.itemsize, buffer)
 
     def mapped(self) -> Optional[Array]:
-        """All of it, as memory-mapped pages of the file in which its bytes lie: nothing is read before it is used, and what is
-        written to it stays in this process. None: no file has it as one run (compressed, in several pieces, another byte order,
-        not aligned). A file that is changed meanwhile changes the array; one that is truncated ends the process (SIGBUS)."""
+        """The whole tensor as memory-mapped pages of its file: bytes are read on use, and writes stay in this process. None: no file has it
+        as one run (compressed, in several pieces, another byte order, not aligned). A change of the file changes the array; a truncation
+        ends the process (SIGBUS)."""
         buffer = self._of.mapped(self.key, self.nbytes, self.itemsize)
         return None if buffer is None else Array(self.dtype, self.shape, self.itemsize, buffer)
 

@@ -93,7 +93,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: Optional[Source] = None, 
 
 
 def _stored(checkpoint_id: Optional[Source], reader: Any) -> tuple[Any, Optional[Source], dict[str, Any]]:
-    """The StorageReader, and what Checkpoint() takes to read in its place: a path and options; None: only the reader itself can."""
+    """The StorageReader, and the path and options with which Checkpoint() can read in its place; None: only the reader itself can read."""
     if reader is None and not checkpoint_id:
         raise RuntimeError("checkpoint_id or storage_reader must say where the checkpoint is")
     if reader is None:
@@ -156,7 +156,7 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
 def _load(state_dict: dict[str, Any], source: Source, comm: Optional[GroupComm], kept: Sequence[int], *, rename: Callable[[str], str] = str,
           same_keys: bool = False, fails: Callable[[], Any] = contextlib.nullcontext, **how: Any) -> Filled:
-    """As load_state_dict(). kept: which problems with a key leave it its value. fails: a context for what is not the caller's own code."""
+    """As load_state_dict(). kept: problems after which a key keeps its value. fails: a context for code that is not the caller's."""
     with together(comm, how.get("timeout", TIMEOUT)):
         whole = _whole(state_dict)
         flat, paths = flatten_state_dict(whole)
@@ -208,8 +208,8 @@ def load_file(path: Source, map_location: Any = None, *, weights_only: bool = Tr
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
                                storage_reader: Any = None, process_group: Any = None, **how: Any) -> dict[str, Any]:
-    """As torch's function of this name: a new state dict of whole tensors and objects, of the keys given and those below
-    them; nested as the framework nests them. checkpoint_id, storage_reader: as load(). RuntimeError: neither is given. DcpfsError."""
+    """As torch's function of this name: a new state dict of whole tensors and objects for the given keys and those below them, nested as
+    the framework nests them. checkpoint_id, storage_reader: as load(). RuntimeError: neither is given. DcpfsError."""
     reader, source, options = _stored(checkpoint_id, storage_reader)
     if source is None:
         return dict(dcp.state_dict_loader._load_state_dict_from_keys(keys, storage_reader=reader, process_group=process_group))
@@ -226,7 +226,7 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
 
 
 def read(ck: Checkpoint, node: Any, map_location: Any = None, mmap: bool = False) -> Any:
-    """Collective if ranks opened @ck together. @node (dcpfs.tree) with tensors in the places of its Leafs."""
+    """Collective if ranks opened @ck together. Replace the Leafs of @node (dcpfs.tree) by tensors."""
     plan, arrays = Plan(ck), dict[str, Readable]()
     with ck.together():
         for key in tree.keys(node):

@@ -22,7 +22,7 @@ class Leaf(NamedTuple):
 
 
 class Node(dict[Any, Any]):
-    """A container that the checkpoint has as its items, by the components of their paths; a dict that is a leaf is none."""
+    """A container that the checkpoint stores by its items, by the components of their paths; a dict that is a leaf is not a Node."""
 
 
 Classes = dict[tuple[str, ...], str]
@@ -58,7 +58,8 @@ def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callab
 
 
 def opened(ck: Checkpoint, name: str, objects: list[str], value: Callable[[str], Any]) -> Any:
-    """The object @name that the checkpoint has only as its items (name.0, ...; Composer's lists); None: nor that. objects: keys."""
+    """The object @name that the checkpoint has only as its items (name.0, ...; Composer's lists); None: there are no items either. objects:
+    keys."""
     root, above = Node(), tuple[str, ...]()
     for key in objects:
         words = ck.path(key) if key.startswith(name + ".") else ()
@@ -111,7 +112,7 @@ def _each(node: dict[Any, Any], of: Callable[[Any], Any]) -> dict[Any, Any]:
 
 
 def _above(root: Node, path: tuple[str, ...]) -> Optional[Node]:
-    """Where the last word of @path belongs; None: in an object whose tensors are Leafs in it."""
+    """The container of the last word of @path; None: an object whose tensors are Leafs in it."""
     node = root
     for word in path[:-1]:
         node = node.setdefault(word, Node())
@@ -127,7 +128,7 @@ def _put(root: Node, path: tuple[str, ...], value: Any) -> None:
 
 
 def _put_empty(root: Node, path: tuple[str, ...], place: Optional[int]) -> None:
-    """Below, the empty ones that are in it have come before."""
+    """Put an empty container; empty containers inside it were put before."""
     node = _above(root, path)
     if node is None:
         return
@@ -148,7 +149,7 @@ def leafs(value: Any) -> Any:
 
 
 def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, numbered: bool = False) -> Any:
-    """Nodes as what they were. numbered: keys that can be integers are."""
+    """Turn Nodes into their original containers. numbered: keys that can be integers become integers."""
     if not isinstance(node, Node):
         return node
     made = {k: _shaped(v, (*path, k), known, optimizers, optimizers and k == "state" and "param_groups" in node) for k, v in node.items()}
@@ -163,7 +164,7 @@ def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, 
 
 
 def _literal(word: str) -> Any:
-    """The key that str() spelled so."""
+    """The key with this str()."""
     try:
         key = ast.literal_eval(word) if not QUOTED.search(word) else _spelled(ast.parse(word.lstrip(" \t"), mode="eval").body)
         hash(key)

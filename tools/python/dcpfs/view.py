@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint as text or HTML: one row per prefix, at most ROWS of them. What was done, as one line."""
+"""A checkpoint as text or HTML, with at most ROWS rows, one for each prefix; and a report as one line."""
 from __future__ import annotations
 
 import html
@@ -27,7 +27,7 @@ def size(n: float) -> str:
 
 
 class Report(dict[str, Any]):
-    """What happened, by name: bytes, nanoseconds (_ns), counts, words. It is seen as what is not 0, without ways and reasons (_why)."""
+    """A report by name: bytes, nanoseconds (_ns), counts, words. Its text has the values other than 0, without ways and reasons (_why)."""
 
     def __repr__(self) -> str:
         return f"Report({', '.join(self._line(k, v) for k, v in self.items() if v and k not in WAYS and not k.endswith('_why'))})"

@@ -27,7 +27,7 @@ def register() -> None:
             self.how = engine.options(load_config.model_loader_extra_config)
 
         def download_model(self, model_config: Any) -> None:
-            """There is nothing to download: what is needed is read when it is."""
+            """There is nothing to download: bytes are read when they are needed."""
 
         def load_weights(self, model: Any, model_config: Any) -> None:
             each = engine.weights(model_config.model, self.how)

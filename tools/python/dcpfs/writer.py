@@ -18,10 +18,10 @@ from .save import PARTIAL, REPLACE, Saving
 
 
 class Writer(StorageWriter):
-    """`dcp.save(state_dict, storage_writer=dcpfs.torch.Writer(path))`. Torch's planner says which rank writes what; the
-    files, .metadata too, are dcpfs's. process_group, no_dist: as given to dcp.save(). replace: a checkpoint that is there gives
-    way when the new one is complete. strict: what the format cannot hold is an error, otherwise listed in left. how: threads,
-    timeout, max_shard, protocol (dcpfs.save)."""
+    """`dcp.save(state_dict, storage_writer=dcpfs.torch.Writer(path))`. Torch's planner decides which rank writes which item; the files,
+    .metadata included, are written by dcpfs. process_group, no_dist: as given to dcp.save(). replace: an existing checkpoint is replaced
+    when the new checkpoint is complete. strict: an item that the format cannot hold is an error, otherwise it is listed in left. how:
+    threads, timeout, max_shard, protocol (dcpfs.save)."""
 
     def __init__(self, path: Union[str, os.PathLike[str], None] = None, format: str = "torch-dcp", *, replace: bool = False,
                  strict: bool = True, process_group: Any = None, no_dist: bool = False, **how: Any) -> None:
