@@ -274,15 +274,18 @@ def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:
 def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> Checkpoint:
     """Open one version of a checkpoint; no bytes of tensors are read.
 
-    source: a checkpoint, a directory of them, a file, or a path in a mount of dcpfs. version: its name, the number in it, or
-    "latest". io: "auto", "buffered", "direct", "mount" or "gds"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
-    threads, staging (bytes), timeout (seconds) as in dcpload.h. device: where load() puts tensors: "cuda:0", "cuda" (a GPU for each
-    rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective);
-    coordinator_rank: which of them finds the version and builds its index.
-    rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules;
-    classes: those of objects that may be made of what is stored, by calling them (or a dict from stored names to classes); of others only plain
-    data of the standard library, numpy and torch is made. assets: a directory to look for its config.json first. part: only keys that begin with it and a dot, taken off before any
-    rule ("ema" for averaged weights); without rules it means "auto". Another dtype is asked for where tensors are loaded.
-    DcpfsError: it cannot be opened, with why. ImportError: the library is not found.
+    source: a checkpoint, a directory of checkpoints, a file, or a path in a mount of dcpfs.
+    version: its name, the number in it, or "latest".
+    io: "auto", "buffered", "direct", "mount" or "gds"; threads, staging (bytes), timeout (seconds): as in dcpload.h.
+    cache: the directory for indexes ("": none; None: that of dcpfs(1)).
+    device: where load() puts tensors: "host" (None), "cuda:0", "cuda" (a GPU for each rank), or "auto" ("cuda", or "host" without a GPU).
+    comm: open it together with other ranks (collective). coordinator_rank: the rank that finds the version and builds its index.
+    rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules.
+    assets: a directory to search for config.json first. part: take only keys that begin with this name and a dot, and cut that off
+    before any rule ("ema" for averaged weights); without rules it implies "auto".
+    classes: classes that objects may be made of, by calling them (or a dict from stored names to classes). Of other classes only
+    plain data of the standard library, numpy and torch is made.
+
+    The functions that load tensors convert dtypes. DcpfsError: it cannot be opened. ImportError: the library is not found.
     """
     return Checkpoint(source, version, **how)

@@ -206,16 +206,20 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
          version: Optional[str] = "latest", comm: Any = "auto", keys: Union[str, Sequence[str]] = (),
          skip: Union[str, Sequence[str]] = (), dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True,
          stream: Any = None, **how: Any) -> Loaded:
-    """Collective. Load what a rank holds of a checkpoint, each byte read once for all ranks where that is faster.
+    """Collective. Load the part that a rank holds of a checkpoint; each byte is read once for all ranks where that is faster.
 
-    layout: "fsdp8", "tp4:llama", a file (of regions, *.regions: arrays have the names that its lines give); None: the one that the source names (a rank's directory), or whole tensors.
-    rank: of the layout; None: this process's, of as many as the layout has. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
-    process group of torch.distributed. keys, skip: select keys by names, prefixes or globs, one or
-    several; KeyError: one of keys fits no tensor. dtype: convert floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
-    their dtypes (floating-point ones into each other as they are read; in the host's memory also what numpy and torch convert, from a copy). strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, coordinator_rank, device
-    (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU. stream: of torch, of cupy
-    or a number; memory of the GPU is written after what is queued there. None: the one that into= names (torch's current stream,
-    "stream" of __cuda_array_interface__). Everything is written when this returns, for all streams.
+    layout: "fsdp8", "tp4:llama", or a file (of regions, *.regions: arrays are named by its lines); None: the layout of the source if
+    that is a rank's directory, otherwise whole tensors. rank: of the layout; None: that of this process in a job of as many ranks.
+    comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a process group of torch.distributed.
+    keys, skip: select keys by names, prefixes or globs, one or several. KeyError: an entry of keys fits no tensor.
+    dtype: convert floating-point tensors to it ("BF16").
+    into: {key: array of numpy or torch, or a buffer}, to be filled with whole tensors, converted to their dtypes: between
+    floating-point dtypes while reading; in the host's memory also by conversions of numpy and torch, from a copy.
+    strict: a key that cannot be loaded is an error.
+    stream: of torch, of cupy or a number; memory of the GPU is written after the work queued there. None: the stream that into= names
+    (torch's current stream, "stream" of __cuda_array_interface__). When this returns, everything is written, for all streams.
+    how: io, exchange, threads, staging, timeout, cache, coordinator_rank, device (dcpfs.open); with device="cuda" tensors are
+    dcpfs.DeviceArray, and into= may have memory of that GPU.
 
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """

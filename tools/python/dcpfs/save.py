@@ -204,24 +204,25 @@ def encodable(value: Any) -> bool:
 
 def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *, comm: Any = "auto", replace: bool = False,
          asynchronous: bool = False, strict: Optional[bool] = None, same_keys: bool = False, direct: bool = False, **how: Any) -> Saving:
-    """Collective. Write @state_dict, what this rank holds of it, as a checkpoint of @format (dcpfs.formats()) at @path.
+    """Collective. Write this rank's @state_dict as a checkpoint of @format (dcpfs.formats()) at @path.
 
-    Nested dicts, and lists in which there are dicts or tensors, are flattened to keys joined by dots. Tensors are arrays of numpy,
-    tensors, DTensors and ShardedTensors of torch, what dcpfs.open() gives, and dcpfs.Box for a part of one; all
-    else is an object and must be plain data. Ranks may give the same (it is written once), parts of a tensor (together they
-    must be all of it) and keys of their own.
+    Nested dicts, and lists with dicts or tensors in them, are flattened to keys joined by dots. Tensors are arrays of numpy, tensors,
+    DTensors and ShardedTensors of torch, arrays of dcpfs.open(), and dcpfs.Box for a part of a tensor; other values are objects and
+    must be plain data. Ranks may give the same items (written once), parts of a tensor (together the whole) and keys of their own.
 
-    comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a process group of torch.distributed. replace: a
-    checkpoint that is there gives way when the new one is complete. asynchronous: memory is copied, at most how["staging"]
-    bytes (what does not fit is written at once), and wait() of the result, which is collective, completes the checkpoint; a
-    communicator of the caller must live until then. strict: None: objects that the format has no place for (it holds tensors only) are left
-    out, listed in the result and said in a warning, as `dcpfs export` does; a tensor that it cannot hold, or an object that is not plain data,
-    is an error. True: all of that is; False: all of it is left out and listed. same_keys: keys that only some ranks give are an error.
-    direct: write past the page cache, which takes less CPU time; who loads next reads from the disk. device: the GPU
-    whose memory is read where it is, "cuda:0"; default: that of the first tensor that is on one. how: threads, staging, timeout,
-    max_shard, protocol.
+    comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a process group of torch.distributed.
+    replace: an existing checkpoint is replaced when the new checkpoint is complete.
+    asynchronous: copy memory, at most how["staging"] bytes (the rest is written at once). wait() of the result, which is collective,
+    completes the checkpoint; a communicator of the caller must live until then.
+    strict: None: objects that a format of tensors cannot hold are left out, listed in the result and named in a warning, as by
+    `dcpfs export`; a tensor that it cannot hold, or an object that is not plain data, is an error. True: each of these is an error.
+    False: each of these is left out and listed.
+    same_keys: keys that only some ranks give are an error.
+    direct: write past the page cache, which takes less CPU time; the next load then reads from the disk.
+    device: the GPU whose memory is read in place, "cuda:0"; default: that of the first tensor on a GPU.
+    how: threads, staging, timeout, max_shard, protocol.
 
-    DcpfsError: the same on all ranks, whichever failed. Nothing is left then.
+    DcpfsError: the same on all ranks, whichever failed; nothing is left then.
     """
     ranks, ours = as_comm(comm, how.get("timeout", TIMEOUT))
     flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (strict is False) | SAME_KEYS * same_keys | DIRECT * direct)
