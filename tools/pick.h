@@ -47,12 +47,12 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o);
 #define HF_OPT_ASSETS(type, member)                                                            \
 	.name = "hf-assets", .arg = "DIR", .kind = OPT_TEXT, .what = OPT_DIR,                  \
 	.off = offsetof(type, member.assets),                                                  \
-	.help = "its config.json and tokenizer; default: found"
+	.help = "directory of config.json and tokenizer; default: found"
 
 #define HF_OPT_FROM(type, member)                                                              \
 	.name = "hf-from", .arg = "PART", .kind = OPT_TEXT,                                    \
 	.off = offsetof(type, member.part),                                                    \
-	.help = "of keys that begin with PART and a dot: ema"
+	.help = "only keys that begin with PART and a dot: ema"
 #define HF_OPT_DTYPE(type, member)                                                             \
 	.name = "hf-dtype", .arg = "TYPE", .kind = OPT_CHOICE, .choices = hf_dtypes,           \
 	.off = offsetof(type, member.dtype),                                                   \

@@ -295,7 +295,7 @@ static enum cmd_exit run_bisect(const void *opts_in, const struct opt_args *args
 
 const struct cmd cmd_bisect = {
 	.name = "bisect",
-	.what = "the first version at which a command fails, or NaNs begin",
+	.what = "find the first version at which a command fails, or NaNs begin",
 	.about = "Run a command on the mounted directory of some versions, and find the first "
 		 "at which it fails: the newest, then halves, so versions before it must be "
 		 "good and those after it bad. The directory is the current one, and "

@@ -171,7 +171,7 @@ static enum cmd_exit run_cache(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_cache = {
 	.name = "cache",
-	.what = "where indexes and decoded archives are kept, and how big they are",
+	.what = "show, prune or empty the cache of indexes and decoded archives",
 	.about = "dir: where it is. size: what it holds. prune: remove indexes of checkpoints "
 		 "that are gone, files unused for 30 days, and the least recently used beyond "
 		 "the limits, as happens by itself when a file is added. clean: remove all of "

@@ -544,7 +544,7 @@ static enum cmd_exit run_doctor(const void *opts_in, const struct opt_args *args
 
 const struct cmd cmd_doctor = {
 	.name = "doctor",
-	.what = "report what this machine allows, and what is in the way",
+	.what = "check this machine, and say what to do where it lacks something",
 	.about = "Look at what mounting, fast reading and dcpfs load need, and say what to do "
 		 "where something is missing; of SOURCE, how many keys of each version cannot "
 		 "be read. Exits 1 when mounting cannot work here, or something of SOURCE "

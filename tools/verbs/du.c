@@ -259,7 +259,7 @@ static enum cmd_exit run_du(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_du = {
 	.name = "du",
-	.what = "which parts of a version take how many bytes",
+	.what = "count bytes by prefix, dtype or file",
 	.about = "Print the bytes of tensors by the beginning of their keys, by dtype, or by "
 		 "file. Tied tensors are unique once, and so are tensors whose digests, known "
 		 "from dcpfs verify, are equal.",

@@ -37,7 +37,7 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct find_opts, least) },
 	{ 0, "most", "N", "of N bytes or less", OPT_SIZE, .def = UINT64_MAX,
 	  .off = offsetof(struct find_opts, most) },
-	{ 0, "nan", NULL, "with NaN or infinity, which are looked for", OPT_FLAG,
+	{ 0, "nan", NULL, "with NaN or infinity; reads the tensors", OPT_FLAG,
 	  .off = offsetof(struct find_opts, nan) },
 	{ 0, "changed-since", "V", "new, or not equal to that of version V", OPT_TEXT,
 	  OPT_VERSION, offsetof(struct find_opts, since) },

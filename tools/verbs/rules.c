@@ -320,7 +320,7 @@ static enum cmd_exit run_rules(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_rules = {
 	.name = "rules",
-	.what = "names of one framework as those of another: list, show, check",
+	.what = "list, show and check rules that rename keys",
 	.about = "list: the presets that ship. show NAME: the text of one, to copy and change. "
 		 "check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint, "
 		 "which are left out, which cannot be made, and why. RULES is a preset, a "

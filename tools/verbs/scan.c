@@ -648,7 +648,7 @@ static enum cmd_exit run_scan(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_scan = {
 	.name = "scan",
-	.what = "what unpickling the files of a version would run",
+	.what = "list the names that unpickling a version would import",
 	.about = "List the classes and functions that the pickles of a version name, by file "
 		 "and key, and judge them. Nothing is unpickled or run here. Exits 1 if there "
 		 "are others than those that torch, numpy and known trainers save.",

@@ -249,7 +249,7 @@ static enum cmd_exit run_stats(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_stats = {
 	.name = "stats",
-	.what = "what the numbers of tensors are like, and where NaNs are",
+	.what = "print statistics of tensors, and find NaNs",
 	.about =
 		"Print minimum, maximum, mean, standard deviation and norm of the finite "
 		"numbers "

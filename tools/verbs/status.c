@@ -527,7 +527,7 @@ static enum cmd_exit run_status(const void *opts_in, const struct opt_args *args
 
 const struct cmd cmd_status = {
 	.name = "status",
-	.what = "what a mount does: its versions, errors, cache, users and rates",
+	.what = "print the state of a mount: versions, errors, cache, users, rates",
 	.about = "Print what the mount at MNT shows, what went wrong, who uses it, how much it "
 		 "has "
 		 "read so far, and how fast it does so now. Processes of other users are "

@@ -304,7 +304,7 @@ static enum cmd_exit run_warm(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_warm = {
 	.name = "warm",
-	.what = "read what will be read, so that it is near then",
+	.what = "read a version ahead of its use, into a cache",
 	.about = "What lies on a server comes to the cache directory, where later readers find "
 		 "it without a request; what lies in files comes to the page cache. With "
 		 "--layout and --rank only what that rank holds.",
