@@ -134,7 +134,7 @@ def the_cache_is_kept_in_order():
     equal(sorted(p.name for p in place.iterdir()), ["mine.txt", "unpacked"], "clean leaves what is not of dcpfs")
     equal(run("ls", SCRATCH / "here", DCPFS_CACHE=place).returncode, OK, "what is needed is made again")
     fails(USAGE, "is not dir, size, prune or clean", "cache", "purge")
-    fails(NO, "there is none", "cache", "size", DCPFS_CACHE="")
+    fails(NO, "there is no cache", "cache", "size", DCPFS_CACHE="")
 
 
 def homes_come_from_the_password_database():

@@ -226,7 +226,7 @@ def hostile_manifests_are_reported():
     statement["subject"][0]["digest"]["sha256"] = "0" * 64
     bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     (top / "model.sig").write_text(json.dumps(bundle))
-    fails(BAD, "is not the one that it states", "verify", top)
+    fails(BAD, "is not the digest that it states", "verify", top)
     top = signed("hostile", "blake3")
     got = run("verify", "--json", top)
     equal((got.returncode, json.loads(got.stdout)["model_sig"]), (OK, {"agree": 0, "unknown": 3, "signature_checked": False}), "BLAKE3")
@@ -296,7 +296,7 @@ def statements_are_records():
     for bad in ("{}", "{", '{"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "w", "digest": {"sha256": "00"}}]}'):
         record.write_text(bad)
         fails(BAD, "s.json", "verify", source, "--check", record)
-    fails(USAGE, "--format is that of --record", "verify", source, "--format", "in-toto")
+    fails(USAGE, "--format is for --record only", "verify", source, "--format", "in-toto")
 
 
 checksums_of_archives_are_compared()

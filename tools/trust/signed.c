@@ -240,7 +240,7 @@ static int take_predicate(struct manifest *m, const struct dcp_json *statement)
 	for (size_t i = 0; i < dcp_filehash_size(DCP_FILEHASH_SHA256); i++)
 		snprintf(text + 2 * i, 3, "%02x", digest[i]);
 	if (rc == 0 && strcmp(text, want) != 0)
-		tell_manifest(m, "the digest of all that it lists is not the one that it "
+		tell_manifest(m, "the digest of its list is not the digest that it "
 				 "states: it was changed");
 	return rc;
 }

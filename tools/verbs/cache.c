@@ -161,7 +161,7 @@ static enum cmd_exit run_cache(const void *opts_in, const struct opt_args *args)
 				args->operand[0]);
 	if (!cache)
 		return cmd_fail(CMD_NO,
-				"cache: there is none: DCPFS_CACHE is empty, or neither "
+				"cache: there is no cache: DCPFS_CACHE is empty, or neither "
 				"XDG_CACHE_HOME nor HOME is set; indexes stay in memory");
 	out_init(&o, co->form);
 	code = show_cache(co, cache, (enum word)word, &o);

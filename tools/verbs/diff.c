@@ -229,7 +229,7 @@ static void put_total(const struct differing *w, struct out *o)
 			"in no difference\n",
 			out_count(n, nans), dcp_s(nans), nans == 1 ? "is" : "are");
 	if (w->no_objects && !w->p[0].ck.base)
-		dcp_buf_str(b, "what is no tensor was not compared, as the formats differ\n");
+		dcp_buf_str(b, "objects were not compared, as the formats differ\n");
 }
 
 static bool is_same(const struct pair *p)

@@ -310,8 +310,8 @@ static enum cmd_exit run_find(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_find = {
 	.name = "find",
 	.what = "list tensors by key, dtype, shape, size, NaNs, changes",
-	.about = "List the tensors of a version that have all that is asked for. Exits 1 when "
-		 "there is none.",
+	.about = "List the tensors of a version that meet all conditions. Exits 1 when no "
+		 "tensor does.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct find_opts),

@@ -575,7 +575,7 @@ static enum cmd_exit run_verify(const void *opts_in, const struct opt_args *args
 
 	out_init(&w.out, o->form);
 	if (code == CMD_OK && o->format && !o->record)
-		code = cmd_fail(CMD_USAGE, "verify: --format is that of --record");
+		code = cmd_fail(CMD_USAGE, "verify: --format is for --record only");
 	if (code == CMD_OK && o->record && o->check)
 		code = cmd_fail(CMD_USAGE, "verify: --record and --check do not go together");
 	if (code == CMD_OK && o->record && strcmp(o->record, "-") == 0 && o->form == OUT_JSON)
