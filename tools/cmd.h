@@ -29,7 +29,7 @@ struct cmd {
 	const char *name;
 	const char *also;  /* a program that is this verb, "dcpload"; or NULL */
 	const char *what;  /* one line for the list of verbs */
-	const char *about; /* what it does, wrapped by help; NULL: the line of what is enough */
+	const char *about; /* a longer description, wrapped by help; NULL: @what */
 	const struct opt_operand *operands;
 	const struct opt *opts;
 	bool reports; /* its text only reports success or failure: --quiet drops it */

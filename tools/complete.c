@@ -108,7 +108,7 @@ static void offer_paths(const struct cursor *c, bool (*takes)(const char *name))
 		closedir(dir);
 }
 
-/* ---- what SOURCE holds ---- */
+/* ---- versions and keys of SOURCE ---- */
 
 static bool scan_source(const struct cursor *c, struct pick *p)
 {
@@ -406,7 +406,7 @@ enum {
 	PLAIN = 80, /* where no terminal says */
 };
 
-/* What a page is written into: its lines have at most width columns. */
+/* A page being written; its lines have at most width columns. */
 struct page {
 	struct dcp_buf *b;
 	size_t width, indent; /* indent: where explanations begin */

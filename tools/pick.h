@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pick: SOURCE, VERSION and KEY of the command line, found by core/checkpoint. Functions that
- * return an exit code have printed what is wrong.
+ * return an exit code have printed the error.
  */
 #pragma once
 #include <stdbool.h>
@@ -132,8 +132,8 @@ enum cmd_exit pick_one_index(const char *source);
 void pick_hint_mount(const char *source);
 
 /*
- * Open the version called @name; NULL or "latest": the newest complete one that opens, with
- * a line on stderr when a newer one had to be passed over.
+ * Open the version called @name; NULL or "latest": the newest complete version that opens, with a
+ * line on stderr when a newer version was passed over.
  */
 enum cmd_exit pick_version(struct pick *p, const char *name);
 
@@ -169,7 +169,7 @@ struct pick_keys {
 enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *arena,
 			struct pick_keys *out);
 
-/* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
+/* Call @fn with each key, tensors first. A result other than 0 ends the walk. */
 int pick_keys_each(struct pick *p, const struct pick_keys *keys, dcp_row_fn *fn, void *ctx);
 
 /* Print that there is no key @word, and the nearest key. CMD_NO. */

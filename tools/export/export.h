@@ -41,7 +41,7 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
-	struct dcp_said *said;           /* what stored files say beside tensors */
+	struct dcp_said *said;           /* metadata that stored files have beside tensors */
 	struct dcp_quantized *quantized; /* of the version, where tensors are converted */
 	struct out_left damaged;         /* the first item that cannot be read */
 	uint64_t ndamaged;
@@ -148,7 +148,7 @@ void export_close(struct export_reader *r);
 int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t off, void *buf,
 		size_t n, struct dcp_err *err);
 
-/* Read back what was sealed and compare it. 0, -EBADMSG (it differs), or -errno. */
+/* Read the sealed output back and compare it. 0, -EBADMSG (it differs), or -errno. */
 int export_verify(struct exporting *x);
 
 /* ---- processes that share the work: collective, but for export_leads() ---- */

@@ -230,7 +230,7 @@ int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **w
 	return rc;
 }
 
-/* ---- what one rank holds ---- */
+/* ---- the array of a rank ---- */
 
 int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct dcp_cut **cut,
 		 const char **why)

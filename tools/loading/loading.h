@@ -16,7 +16,7 @@
 #include "tools/out.h"
 
 /*
- * dump: what a rank has loaded, as one safetensors file: DIR/rank-00003-of-00008.safetensors.
+ * dump: the part of a rank as one safetensors file: DIR/rank-00003-of-00008.safetensors.
  *
  * It is begun before data moves, so that a full disk or an existing file is noticed early. It has a
  * temporary name until all ranks have written their files.

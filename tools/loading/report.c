@@ -36,7 +36,7 @@ struct report {
 	struct loading *l;
 	struct load_blobs all;     /* struct summary of each rank */
 	struct load_blobs entries; /* struct entry of each rank */
-	/* struct out_left, by key: what any rank has in each list */
+	/* struct out_left, by key: entries of all ranks in each list */
 	struct dcp_buf left[LISTS];
 	uint64_t nleft, unlisted;
 	struct loading_totals total;

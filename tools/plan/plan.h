@@ -83,7 +83,7 @@ struct plan_lost {
 	const char *key, *why;
 };
 
-/* What one rank reads, from its first byte to the end of its last; stretches 0: nothing. */
+/* The part that a rank reads, from its first byte to the end of its last; stretches 0: nothing. */
 struct plan_part {
 	uint32_t file[2];
 	uint64_t off[2], nfiles, stretches;
@@ -106,7 +106,7 @@ struct plan {
 	size_t nread;
 	struct dcpload_select select;
 	uint64_t *ignored;               /* tensors that each glob of --ignore-keys left out */
-	struct dcp_quantized *quantized; /* of what is to be converted */
+	struct dcp_quantized *quantized; /* of tensors to be converted */
 	struct dcp_buf lost;             /* struct plan_lost */
 	struct dcp_arena arena;
 	struct { /* the tensor that is drawn when none is named */
@@ -156,7 +156,7 @@ enum cmd_exit plan_tsv(const struct plan *p, struct out *o);
 /* map.c: one tensor, as stored and as the ranks have it, as an SVG */
 enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out);
 
-/* map.c: which rank reads what of each file; who sends how much to whom */
+/* map.c: the readers of each file; the bytes that ranks send to each other */
 enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out);
 enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out);
 
