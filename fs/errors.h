@@ -64,7 +64,7 @@ struct dcpfs_log;
 struct dcpfs_log *dcpfs_log_create(const struct dcp_log *next);
 void dcpfs_log_destroy(struct dcpfs_log *l);
 
-/* What to hand to dcp_log(); lives as long as @l. */
+/* The argument for dcp_log(); lives as long as @l. */
 const struct dcp_log *dcpfs_log_sink(const struct dcpfs_log *l);
 
 /* Append the lines, oldest first: "2026-11-28T15:24:40Z TEXT". */

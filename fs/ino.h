@@ -52,14 +52,14 @@ enum dcpfs_kind {
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */
 	DCPFS_HF,          /* only a name: lookup gives the DCPFS_VERSION of another slot */
-	DCPFS_HF_README,   /* these three: of such a slot */
+	DCPFS_HF_README,   /* these three: of the slot of hf/ */
 	DCPFS_HF_INDEX,
 	DCPFS_HF_MADE, /* a file made from the checkpoint's data; the row is its number */
 	DCPFS_BLOB_DIR,
 	DCPFS_NPY_BLOB, /* DCPFS_*_BLOB: about the file of that row */
 	DCPFS_RAW_BLOB,
 	DCPFS_SAFETENSORS_BLOB,
-	DCPFS_MODEL_BLOB, /* about a file of many */
+	DCPFS_MODEL_BLOB, /* about a file of many tensors */
 	DCPFS_NPY,        /* one a row */
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,

@@ -153,7 +153,7 @@ static char *spell_address(int fd, const char *where)
 
 	if (strncmp(where, "unix:", 5) == 0 || getsockname(fd, &a.any, &n) < 0)
 		return strdup(where);
-	/* The port is at the same place in both. */
+	/* IPv4 and IPv6 addresses have the port at the same place. */
 	if (asprintf(&at, "%s:%u", *where == '[' ? "[::1]" : "127.0.0.1",
 		     (unsigned)ntohs(a.v4.sin_port)) < 0)
 		return NULL;
@@ -293,7 +293,7 @@ static struct client *place_for_one(struct dcpfs_listen *l)
 	return NULL;
 }
 
-/* False: there is none, or no descriptor for it. */
+/* False: no client waits, or there is no descriptor for it. */
 static bool take_client(struct dcpfs_listen *l)
 {
 	struct client *c = place_for_one(l);

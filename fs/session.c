@@ -305,8 +305,8 @@ static void look_again(int number)
 
 /*
  * SIGHUP of a process that has a terminal means that the terminal is gone, which libfuse takes as
- * the end. For one that has none (in the background, or started by systemd) it means, as for other
- * services: look at the source again.
+ * the end. For a process without a terminal (in the background, or started by systemd) it means, as
+ * for other services: look at the source again.
  */
 static void take_hangups(struct dcpfs *fs)
 {

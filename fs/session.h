@@ -31,8 +31,8 @@ const char *dcpfs_fuse_version(void);
  * listen: the metrics of a mount on a socket, for programs that collect them by HTTP.
  *
  * One thread serves a few clients at a time. Each has a few seconds in all for its request and its
- * answer, and bounded memory; further ones wait in the kernel's queue, which is bounded too. So no
- * client, slow or hostile, delays the mount or makes it grow.
+ * answer, and bounded memory; further clients wait in the kernel's queue, which is bounded too. So
+ * no client, slow or hostile, delays the mount or makes it grow.
  */
 
 struct dcp_buf;
@@ -44,13 +44,13 @@ typedef void (*dcpfs_listen_fn)(void *ctx, struct dcp_buf *out);
 
 /*
  * Listen at @where: "unix:/PATH", a socket that its owner alone may use, or "127.0.0.1:PORT" or
- * "[::1]:PORT", which every user of this machine may; PORT 0 is one that is free. A socket at PATH
- * that nobody listens on any more is replaced. *at is where it listens, malloc'ed. -EINVAL: @where
- * is none of these; -EADDRINUSE and the like. @err says why.
+ * "[::1]:PORT", which every user of this machine may; PORT 0: any free port. A socket at PATH that
+ * nobody listens on any more is replaced. *at is the address, malloc'ed. -EINVAL: @where is none of
+ * these; -EADDRINUSE and the like. @err says why.
  */
 int dcpfs_listen_open(const char *where, struct dcpfs_listen **out, char **at,
 		      struct dcp_err *err);
-/* Only what dcpfs_listen_open() checks before it opens anything: 0 or -EINVAL. */
+/* Check @where as dcpfs_listen_open() does, but open nothing: 0 or -EINVAL. */
 int dcpfs_listen_check(const char *where, struct dcp_err *err);
 
 /* Begin to answer. 0 or a negative errno. */

@@ -34,9 +34,9 @@ struct dcpfs_cache *dcpfs_cache_create(void);
 void dcpfs_cache_destroy(struct dcpfs *fs);
 
 /*
- * @ver left the list: keep none of its files after their last close, or a removed checkpoint
- * would take space on disk until other files push it out. Open ones are served as before, unless
- * its files were @rewritten: then they answer -ESTALE, and the kernel drops what it cached.
+ * Keep no file of @ver, which left the list, after the last close: a removed checkpoint would take
+ * space on disk until other files push it out. Open files are served as before; if files of @ver
+ * were @rewritten, they answer -ESTALE, and the kernel drops its pages.
  */
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 

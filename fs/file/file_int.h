@@ -79,7 +79,7 @@ struct dcpfs_file {
 	unsigned opens;
 	struct dcp_kept kept; /* files kept open while there are openers */
 
-	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
+	uint32_t refs; /* atomic; one is the cache's. The cache lock guards the rest: */
 	bool cached;
 	bool part;     /* part of a model, in no list of the cache */
 	uint64_t used; /* when its last use ended, by the cache's count of uses */

@@ -81,7 +81,7 @@ static int fill_copy(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read
 /*
  * Write the content to a nameless file and register it; from then on the kernel holds the file. It
  * lies beside the indexes, else in memory: disk file systems cache in large folios, and reading
- * such a copy costs half of what one in a memory file does.
+ * such a copy costs half as much as from a memory file.
  */
 static int make_copy(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f, uint64_t size,
 		     dcpfs_hot_read read)

@@ -127,8 +127,8 @@ int dcpfs_spool_finish(struct dcpfs_spool *s, struct dcpfs_text *out)
 }
 
 enum {
-	DTYPE_MOST = 128, /* bytes of a dtype's name; a longer one is null */
-	ESCAPED = 6,      /* bytes that one takes in JSON, at most */
+	DTYPE_MOST = 128, /* bytes of a dtype's name; a longer name is null */
+	ESCAPED = 6,      /* bytes of an escaped byte, at most */
 	NUMBER_MOST = 26, /* a number, and the text between two numbers */
 	BLOCK = 512,
 };

@@ -46,7 +46,7 @@ int dcpfs_versions_list(const struct dcpfs_listing *l, uint64_t first)
 
 	while (more && (ver = dcpfs_version_behind(l->dir.fs, place)) != NULL) {
 		place = ver->place;
-		if (!dcpfs_version_refusal(ver)) /* .dcpfs/errors.json has why */
+		if (!dcpfs_version_refusal(ver)) /* the reason is in .dcpfs/errors.json */
 			more = dcpfs_emit(l, ver->name,
 					  dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0),
 					  DCPFS_DIR, DCPFS_FIRST_ROW + place);

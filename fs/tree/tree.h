@@ -91,7 +91,7 @@ int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
 /* The file that a blob is about. */
 struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
 
-/* The fixed child of @parent with that name in such a slot, or NULL. */
+/* The fixed child of @parent with that name in a slot of the kind @in, or NULL. */
 const struct dcpfs_node *dcpfs_child(const struct dcpfs *fs, enum dcpfs_kind parent,
 				     enum dcpfs_slots in, const char *name);
 
@@ -102,8 +102,7 @@ const struct dcpfs_node *dcpfs_child_at(const struct dcpfs *fs, enum dcpfs_kind 
 /* Number of listed directories (for st_nlink). */
 unsigned dcpfs_child_dirs(const struct dcpfs *fs, enum dcpfs_kind parent, enum dcpfs_slots in);
 
-/* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.
- */
+/* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false: @name has another end. */
 bool dcpfs_stem(const char *name, const char *extension, char *stem);
 
 /*

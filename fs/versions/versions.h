@@ -155,10 +155,10 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
  *
  *	MNT, .dcpfs/, tags/, config.json, stats    the way to SOURCE, and listing it
  *	a version, shard/, a layout, a rank        the same of the version's directory
- *	a tensor                                   the files of its pieces, and those of none;
- *	                                           all, where files name each other's keys
+ *	a tensor                                   the files of its pieces, and files without pieces;
+ *	                                           all files, if they name each other's keys
  *	npy/ raw/ safetensors/                     listed with the rights to all data; entered
- *	                                           with those to files of no piece
+ *	                                           with those to files without pieces
  *	objects, files that describe all keys      all files of the version but sidecars
  *	layout.json                                the same, and the layout's file
  *	files/, and each in it                     their directories; that file

@@ -44,7 +44,7 @@ struct dcpload {
 	struct dcpload_config config;    /* defaults filled in */
 	bool roomy; /* the caller has set config.staging: a window may take all of it */
 	struct dcp_arena arena;
-	/* the source of it is @backing, or a directory in the mount */
+	/* its source is @backing, or a directory in the mount */
 	struct dcp_checkpoint of;
 	/* the checkpoint that the source names: the source itself, or the source of the mount */
 	const char *backing;

@@ -121,9 +121,7 @@ void dcp_titem_finish(struct dcp_titem *item)
 	dcp_buf_finish(&item->decoded);
 }
 
-/*
- * emitter: emits the keys of a checkpoint: the numbers of its files, and releasing it.
- */
+/* emitter: numbers of the files of a checkpoint, and release. */
 
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
 {

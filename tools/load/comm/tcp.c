@@ -471,7 +471,7 @@ int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm 
 
 /* ---- sub-groups ---- */
 
-/* What the leader of a sub-group sends its members: how to connect. */
+/* How to connect: sent by the leader of a sub-group to its members. */
 struct invitation {
 	int32_t code;
 	uint32_t port;

@@ -176,12 +176,12 @@ struct cuda {
 	struct CUctx_st *context;
 	struct CUmod_st *module;
 	struct CUfunc_st *scatter;
-	void **lanes; /* all of them */
+	void **lanes; /* every lane, for cuda_ended() */
 	size_t nlanes, cap_lanes;
 	void *lane, *mark[PIECES]; /* for zero() and fetch() */
 	/* pinned memory that fetch() copies to; NULL: not allocated yet */
 	void *bounce;
-	bool pinned; /* it is */
+	bool pinned; /* @bounce is */
 };
 
 static unsigned long long get_address(const void *p)

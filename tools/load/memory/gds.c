@@ -39,7 +39,7 @@ struct load_gds {
 	/* a batch may still read, so all memory that it uses is kept until the process ends */
 	_Atomic bool lost;
 	uint32_t timeout_ms;
-	char how[160];        /* it works */
+	char how[160];        /* how cuFile reads */
 	pthread_mutex_t lock; /* guards the members below */
 	struct file file[MOST_FILES];
 	uint32_t batch; /* reads of a batch; 0: there are no batches */

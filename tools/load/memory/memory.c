@@ -20,9 +20,9 @@
 #include "tools/load/error.h"
 
 enum {
-	SOON_NS =
-		1000000, /* a piece of 4 MiB takes a fifth: for so long a wait does not sleep */
-	LOOK_NS = 20000, /* after that, between polls of a mark */
+	/* a wait sleeps after this time; copying 4 MiB takes a fifth of it */
+	SOON_NS = 1000000,
+	LOOK_NS = 20000,       /* after that, between polls of a mark */
 	LOOK_MOST_NS = 1000000 /* once it has taken long */
 };
 

@@ -308,8 +308,8 @@ struct load_link_kind {
 	/*
 	 * Wait until the copies of all ranks are made. If a rank passes *failed < 0, the call fails
 	 * on all ranks; *failed is set if this rank fails later on. send[r]: where the nsend[r]
-	 * bytes for rank r are. recv[r]: in_place, it is set to the address of the nrecv[r] bytes
-	 * from rank r, except for this rank itself.
+	 * bytes for rank r are. recv[r]: if the link is in_place, set to the address of the
+	 * nrecv[r] bytes from rank r, except for this rank itself.
 	 */
 	int (*meet)(struct load_link *l, const void *const *send, const uint64_t *nsend,
 		    void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);

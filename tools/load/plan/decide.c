@@ -32,7 +32,7 @@ struct finding {
 	uint32_t remote;       /* some file is on a remote file system */
 	uint32_t slack;        /* elements are converted */
 	uint32_t views;        /* some bytes must be decoded */
-	uint32_t device;       /* there is one */
+	uint32_t device;       /* the rank has a device */
 	uint32_t gds;          /* as configured */
 	uint32_t roomy;        /* the caller has set config.staging */
 };
@@ -376,7 +376,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 						 : load_make_rounds(p, staging, slack, err);
 }
 
-/* Of a member. */
+/* The slots of a member. */
 static uint32_t slots_of(const struct dcpload_plan *p, uint64_t staging)
 {
 	uint64_t slot = slot_bytes(p, staging), least = slots_least(p),

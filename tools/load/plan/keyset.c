@@ -133,7 +133,7 @@ static int fail_differing(struct dcpload_plan *p, uint32_t r, struct lacking mor
 	return rc;
 }
 
-/* Of each rank. */
+/* The keys of a rank, as it reports them. */
 struct key_sum {
 	/* number of wanted keys, hash over them, number of tensors in the checkpoint */
 	uint64_t n, hash, stored;
