@@ -23,7 +23,7 @@ static __thread unsigned block_now, thread_now;
 #include "tools/load/memory/scatter.cu"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t recorded = PTHREAD_COND_INITIALIZER; /* an event was, or a stream ends */
 unsigned fake_broken;
 
 /* ---- memory ---- */
@@ -84,6 +84,7 @@ struct CUstream_st {
 	struct fake_operation *now, *first, **last;
 	unsigned number;
 	bool hangs, ends;
+	pthread_cond_t given; /* an operation, or the end */
 };
 
 static const char *const kinds[] = { "in",     "out",    "box",  "set",
@@ -406,9 +407,10 @@ static bool run_operation(struct CUstream_st *s, const struct fake_operation *o)
 	if (o->kind == RECORD) {
 		if (o->event->done < o->time)
 			o->event->done = o->time;
+		pthread_cond_broadcast(&recorded);
 	} else if (o->kind == WAIT) {
 		while (o->event->done < o->time && !s->ends)
-			pthread_cond_wait(&changed, &lock);
+			pthread_cond_wait(&recorded, &lock);
 	} else if (o->kind == STEPS) {
 		take_steps(s, o);
 	} else if (!fake_broken) {
@@ -438,7 +440,7 @@ static void *serve_stream(void *arg)
 		struct fake_operation *o;
 
 		while (!s->first && !s->ends)
-			pthread_cond_wait(&changed, &lock);
+			pthread_cond_wait(&s->given, &lock);
 		o = s->first;
 		if (!o)
 			break;
@@ -452,14 +454,13 @@ static void *serve_stream(void *arg)
 		if (!run_operation(s, o)) { /* nor does anything behind it */
 			s->hangs = true;
 			while (!s->ends)
-				pthread_cond_wait(&changed, &lock);
+				pthread_cond_wait(&s->given, &lock);
 			s->first = NULL;
 			s->last = &s->first;
 		}
 		s->now = NULL;
 		free(o->arg);
 		free(o);
-		pthread_cond_broadcast(&changed);
 	}
 	pthread_mutex_unlock(&lock);
 	return NULL;
@@ -498,7 +499,7 @@ unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 			  : "");
 	*s->last = own;
 	s->last = &own->next;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&s->given);
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -517,6 +518,7 @@ unsigned fake_stream(struct CUstream_st **out)
 	if (!s)
 		return LOAD_CUDA_OUT_OF_MEMORY;
 	s->last = &s->first;
+	pthread_cond_init(&s->given, NULL);
 	pthread_mutex_lock(&lock);
 	s->number = ++nstreams;
 	s->next = streams;
@@ -530,7 +532,8 @@ void fake_stream_end(struct CUstream_st *s)
 {
 	pthread_mutex_lock(&lock);
 	s->ends = true;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&s->given);
+	pthread_cond_broadcast(&recorded);
 	pthread_mutex_unlock(&lock);
 	pthread_join(s->thread, NULL);
 	pthread_mutex_lock(&lock);
@@ -540,6 +543,7 @@ void fake_stream_end(struct CUstream_st *s)
 			break;
 		}
 	pthread_mutex_unlock(&lock);
+	pthread_cond_destroy(&s->given);
 	free(s);
 }
 
