@@ -42,8 +42,8 @@ void t_tests_add(struct t_tests *tests);
 	static int t_run(void)
 
 /*
- * How often to try something at random: in full, and a quarter of it where each costs four times as
- * much.
+ * How often to try something at random, and the step of a loop that tries all positions: in full,
+ * and a quarter of it where each costs four times as much.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define T_SLOW 4
@@ -52,11 +52,10 @@ void t_tests_add(struct t_tests *tests);
 #define T_SLOW 4
 #endif
 #endif
-#ifdef T_SLOW
-#define T_ROUNDS(n) ((n) / T_SLOW)
-#else
-#define T_ROUNDS(n) (n)
+#ifndef T_SLOW
+#define T_SLOW 1
 #endif
+#define T_ROUNDS(n) ((n) / T_SLOW)
 
 /* Say which table row is being checked; shown when an assertion after it fails. */
 #define t_case(what) print_message("           %s\n", (what))

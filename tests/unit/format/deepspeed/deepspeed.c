@@ -99,7 +99,7 @@ static void random_states_are_joined(void **state)
 
 	(void)state;
 	print_message("           seed %llu\n", (unsigned long long)seed);
-	for (int round = 0; round < 80; round++) {
+	for (int round = 0; round < T_ROUNDS(80); round++) {
 		struct t_ds_param param[20];
 		char names[20][24];
 		struct t_ds c = { .stage = 1 + next(&seed) % 3,

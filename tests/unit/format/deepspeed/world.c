@@ -129,7 +129,7 @@ static void tensor_and_pipeline_ranks_are_joined(void **state)
 	struct t_ds_world w = { .seed = 20250801 };
 
 	(void)state;
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < T_ROUNDS(60); round++) {
 		w.tp = 1 + t_ds_next(&w, 3);
 		w.pp = 1 + t_ds_next(&w, 3);
 		w.dp = 1 + t_ds_next(&w, 5);
@@ -146,7 +146,7 @@ static void experts_are_placed(void **state)
 	struct t_ds_world w = { .seed = 20250802, .pp = 1 };
 
 	(void)state;
-	for (int round = 0; round < 80; round++) {
+	for (int round = 0; round < T_ROUNDS(80); round++) {
 		unsigned ranks;
 
 		w.autoep = t_ds_next(&w, 2);

@@ -15,7 +15,7 @@
 #include "tests/unit/t/format/megatron_ref.h"
 #include "tests/unit/t/random.h"
 
-enum { JOBS = 250 };
+enum { JOBS = T_ROUNDS(250) };
 
 /* ---- ranks ---- */
 

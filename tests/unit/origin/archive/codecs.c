@@ -94,7 +94,7 @@ static void cut_and_flipped_streams_are_refused(void **state)
 		t_case(dcp_codec_name(all[c]));
 		t_pack(&b, all[c], want, N);
 		whole = b.n;
-		for (b.n = 0; b.n < whole; b.n++) {
+		for (b.n = 0; b.n < whole; b.n += T_SLOW) {
 			dcp_auto_free char *got = NULL;
 			struct dcp_err err = { 0 };
 			uint64_t n;
@@ -107,7 +107,8 @@ static void cut_and_flipped_streams_are_refused(void **state)
 			if (rc < 0 && (rc != -EBADMSG || !err.msg[0]))
 				fail_msg("cut at %zu: %d %s", b.n, rc, err.msg);
 		}
-		for (size_t at = 0; at < whole; at++) {
+		b.n = whole;
+		for (size_t at = 0; at < whole; at += T_SLOW) {
 			dcp_auto_free char *got = NULL;
 			struct dcp_err err = { 0 };
 			uint64_t n;

@@ -139,7 +139,7 @@ static void descriptors_are_copied(void **state)
 	struct dcp_queue *queue;
 
 	assert_int_equal(dcp_queue_create(&queue), 0);
-	for (int i = 0; i < 1500; i++) {
+	for (int i = 0; i < T_ROUNDS(1500); i++) {
 		uint64_t n;
 		struct dcp_strided s = random_descriptor(&n);
 		char *want = calloc(1, n), *got = calloc(1, n);
@@ -169,7 +169,7 @@ static void many_descriptors_are_gathered(void **state)
 	struct dcp_queue *queue;
 
 	assert_int_equal(dcp_queue_create(&queue), 0);
-	for (int i = 0; i < 60; i++) {
+	for (int i = 0; i < T_ROUNDS(60); i++) {
 		size_t count = 1 + rnd(60), at = 0;
 		struct dcp_strided s[60];
 		uint64_t n[60], all = 0;

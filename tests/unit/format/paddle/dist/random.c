@@ -65,7 +65,7 @@ static void random_checkpoints_are_read(void **state)
 	static const unsigned uids[] = { 1, 12 };
 
 	(void)state;
-	for (int round = 0; round < 200; round++) {
+	for (int round = 0; round < T_ROUNDS(200); round++) {
 		enum dcp_match match;
 		struct t_dir tree;
 		struct dcp_dir all;
