@@ -65,11 +65,12 @@ def c_rules(rel, body):
 
 
 def test_names(rel, body):
-    """Tests of one word: functions that cmocka runs; in Python those that lib.main(), a loop over tests or a line of its own calls."""
+    """Tests of one word: functions that cmocka runs; in Python those that lib.main(), a loop over tests or a
+    line of its own calls, or that are cases."""
     if rel.startswith("tests/unit/"):
         names = re.findall(r"^static void ([a-z0-9]+)\(void \*\*", body, re.M)
     else:
-        run = re.findall(r"(?:\blib\.main|\btest in |^TESTS = )[(\[]([^)\]]*)|^(\w+)\(", body, re.M)
+        run = re.findall(r"(?:\blib\.main|\btest in |^TESTS = )[(\[]([^)\]]*)|^(\w+)\(|^@case\b.*\ndef (\w+)", body, re.M)
         called = set(re.findall(r"\w+", " ".join(map(" ".join, run))))
         names = [n for n in re.findall(r"^def ([a-z0-9]+)\(", body, re.M) if n in called and n != "main"]
     return [f"{rel}: the test {n}() is one word; a name says which subject does what" for n in names]

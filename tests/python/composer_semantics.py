@@ -149,7 +149,7 @@ def alike(what, path, is_sharded=False, fails=None, fresh={}, **how):
 # ---- where ----
 
 @case(1, 2)
-def templates(folder):
+def templates_are_expanded(folder):
     """{run_name}, and of rank 0 {rank}, {local_rank}, {node_rank}; other names in braces are an error."""
     first, last = trained(folder)
     os.makedirs(f"{folder}/run/0-0-0", exist_ok=True)
@@ -172,7 +172,7 @@ NAMES = ("ep{epoch}-ba{batch}-be{batch_in_epoch}-sa{sample}-se{sample_in_epoch}-
 
 
 @case(1, 2)
-def autoresume(folder):
+def the_trainer_finds_its_save(folder):
     """All that a save's name may have, found again by the Trainer: the link that it left has {world_size} and the like in its name."""
     where = {"save_overwrite": True, "save_filename": NAMES, "save_latest_filename": "{run_name}-{world_size}-{local_world_size}-rank{rank}"}
     _, t = composer_proof.trainer(f"{folder}/{{run_name}}/{{world_size}}", False, 3, save_interval="3ba", max_duration="6ba", **where)
@@ -192,7 +192,7 @@ def autoresume(folder):
 
 
 @case(1)
-def symlink(folder):
+def symlinks_are_followed(folder):
     """Links of the file system; files that end with .symlink, and those beside a name that is not there; their text names the next."""
     first, last = trained(folder)
     os.symlink(last, f"{folder}/link.pt")
@@ -211,7 +211,7 @@ def symlink(folder):
 
 
 @case(2)
-def sharded_paths(folder):
+def sharded_directories_are_found(folder):
     """Directories of sharded state dicts: {run_name}, links; {rank} and .symlink are not followed, and files are refused."""
     where = trained(folder, True)[-1]
     if dist.get_global_rank() == 0:
@@ -229,7 +229,7 @@ def sharded_paths(folder):
 # ---- what ----
 
 @case(1)
-def strict_model_weights(folder):
+def missing_weights_are_errors(folder):
     """By default, too: weights that one of the two lacks are an error; only of the model, or of sharded state dicts."""
     path = trained(folder)[-1]
     for net in Net, Wider, Narrower, Other:
@@ -243,7 +243,7 @@ def strict_model_weights(folder):
 
 
 @case(2)
-def sharded_strict(folder):
+def missing_sharded_weights_are_errors(folder):
     """The same of sharded state dicts, where what the checkpoint lacks is an error in any case."""
     path = trained(folder, True)[-1]
     for net, fails in (Net, None), (Wider, True), (Narrower, False), (Other, True):
@@ -271,7 +271,7 @@ def sharded_alike(what, path, net, **how):
 
 
 @case(1, 2)
-def load_weights_only(folder):
+def only_the_model_is_loaded(folder):
     """The model, and nothing else; nothing is returned."""
     path = trained(folder)[-1]
     got = alike("weights", path, load_weights_only=True)
@@ -288,7 +288,7 @@ GLOBS = [
 
 
 @case(1)
-def ignore_keys(folder):
+def ignored_globs_are_left_out(folder):
     """Globs over paths, fnmatch's: what each hits is gone, the hits are logged, one without any is warned of."""
     path = trained(folder)[-1]
     seen = 0
@@ -300,7 +300,7 @@ def ignore_keys(folder):
 
 
 @case(1)
-def ignore_keys_function(folder):
+def a_function_may_change_the_dict(folder):
     """A function gets the dict, with tensors, and may do anything to it."""
     path = trained(folder)[-1]
 
@@ -322,7 +322,7 @@ def ignore_keys_function(folder):
 
 
 @case(1)
-def optimizer_in_part(folder):
+def partial_optimizers_are_restored(folder):
     """State of an optimizer without that of some parameters, or without some of its parts: what is given is restored, or all fails."""
     path = trained(folder)[-1]
     for parts in (["state/module.mid.bias"], ["state/module.mid.*"], ["state/*"], ["state"], ["param_groups"], ["param_groups/1"], ["state/*/exp_avg"], ["state/*/step"],
@@ -331,7 +331,7 @@ def optimizer_in_part(folder):
 
 
 @case(2)
-def sharded_ignore(folder):
+def ignored_shards_are_left_out(folder):
     """The same globs over what is asked of sharded state dicts."""
     path = trained(folder, True)[-1]
     for keys in [["state/optimizers*"], ["state/optimizers/AdamW/state/*mid*"], ["state/model/*mid*"], ["rng"], ["nothing"], ["state/timestamp", "rng"], ["state/callbacks*", "state/schedulers"],
@@ -348,7 +348,7 @@ def tensors(value, at=()):
 
 
 @case(1)
-def program(folder):
+def the_program_ignores_the_same(folder):
     """dcpload --ignore-keys and --weights-only leave out the tensors that Composer would, and count the hits of each glob."""
     path, out = trained(folder)[-1], f"{folder}/out"
     draw = random.Random(7)
@@ -408,7 +408,7 @@ def passes(path, fails, reverse=None, **how):
 
 
 @case(1)
-def algorithms(folder):
+def needed_algorithms_are_added(folder):
     """Algorithms that the checkpoint needs are added, but for those that are excluded; passes see and order all of them."""
     path = trained(folder, surgery=[Factorize(min_features=4, latent_features=2)])[-1]
     two = trained(folder + "-two", surgery=[Factorize(min_features=4, latent_features=2), GhostBatchNorm(4)])[-1]
@@ -435,7 +435,7 @@ def algorithms(folder):
 # ---- ranks ----
 
 @case(1, 2, 4)
-def rng(folder):
+def random_states_are_given_by_rank(folder):
     """States of random generators by global rank, also for more and fewer ranks than saved them."""
     mine = os.path.dirname(folder)
     path = f"{mine}/rng-saved"
@@ -454,7 +454,7 @@ def rng(folder):
 
 
 @case(2)
-def timestamps(folder):
+def differing_batches_fail_all(folder):
     """Ranks that would go on from different batches all fail."""
     path = trained(folder)[-1]
 
@@ -471,7 +471,7 @@ def timestamps(folder):
 
 
 @case(2, alone=True)
-def nodes(folder):
+def nodes_read_files_of_their_own(folder):
     """Ranks on nodes of their own: each has rank 0's file of its own path, or of the store; files that differ fail."""
     saves = trained(folder)
     if dist.get_global_rank() == 0:

@@ -83,7 +83,7 @@ def alike(make, theirs, *ours, says=""):
 # ---- what is filled ----
 
 @case(1)
-def in_place(rank, world, way, path):
+def tensors_are_filled_in_place(rank, world, way, path):
     """Tensors of any strides and dtype are filled where they are, and not a byte beside them."""
     whole = {"f": torch.randn(6, 4) * 50, "h": (torch.randn(6, 4) * 50).to(torch.bfloat16), "i": torch.arange(24).reshape(6, 4) - 12,
              "c": torch.randn(6, 4, dtype=torch.complex64), "o": torch.rand(6, 4) > 0.5, "e": torch.zeros(0, 4), "s": torch.tensor(7.5)}
@@ -113,7 +113,7 @@ def in_place(rank, world, way, path):
 
 
 @case(2)
-def meta(rank, world, way, path):
+def tensors_without_memory_are_replaced(rank, world, way, path):
     """Tensors without memory are replaced by new ones, in nested dicts and as DTensors, too."""
     full = saved(path)
     mesh = torch_proof.init_device_mesh("cpu", (world,))
@@ -130,7 +130,7 @@ def meta(rank, world, way, path):
 
 
 @case(1)
-def objects(rank, world, way, path):
+def objects_are_replaced(rank, world, way, path):
     """Objects are replaced in the state dict; one of a class that only unpickling could make is an error."""
     full = saved(path)
     alike(lambda: blank(full), lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path))
@@ -142,7 +142,7 @@ def objects(rank, world, way, path):
 
 
 @case(1)
-def wrappers(rank, world, way, path):
+def wrappers_are_filled_by_copies(rank, world, way, path):
     """Tensors that are not their memory are filled by their own copy_(), alone and as local parts of DTensors."""
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -211,7 +211,7 @@ def apart(load_):
 
 
 @case(1)
-def memory(rank, world, way, path):
+def shared_memory_keeps_torchs_order(rank, world, way, path):
     """Memory that two elements or two tensors share: an error, or torch's order. Autograd knows what was changed."""
     full = {"a": torch.randn(4, 4), "b": torch.randn(4, 4), "c": torch.randn(4, 4).double(), "s": torch.randn(())}
     dcp.save(full, checkpoint_id=path)
@@ -258,7 +258,7 @@ def memory(rank, world, way, path):
 
 
 @case(2)
-def order(rank, world, way, path):
+def files_are_written_in_torchs_order(rank, world, way, path):
     """Tensors that share memory, of shards in several files: torch writes file by file, the ones first that its plan meets first."""
     mesh = torch_proof.init_device_mesh("cpu", (world,))
     torch.manual_seed(4)
@@ -280,7 +280,7 @@ def order(rank, world, way, path):
 
 
 @case(2)
-def kinds(rank, world, way, path):
+def kinds_must_fit(rank, world, way, path):
     """A tensor where an object is stored gives way to it; an object where a tensor is stored is an error, in a partial load, too."""
     full = saved(path)
     mesh = torch_proof.init_device_mesh("cpu", (world,))
@@ -305,7 +305,7 @@ class Counterfeit:
 # ---- which keys ----
 
 @case(2)
-def same_keys(rank, world, way, path):
+def differing_keys_are_named(rank, world, way, path):
     """Ranks may want different keys; whoever asks is told the differences of both, on all ranks."""
     full = saved(path)
     mine = {"model": {"w": 0}} if rank else {"step": 0, "scale": 0}
@@ -325,7 +325,7 @@ def same_keys(rank, world, way, path):
 
 
 @case(2)
-def strict(rank, world, way, path):
+def missing_keys_fail_all(rank, world, way, path):
     """A key that is missing on one rank fails on all; with a partial load it keeps its value, and is listed."""
     full = saved(path)
     for extra in ({}, {"model": {"v": torch.zeros(3)}}, {"steps": -1}, {"info": {"list": [0, [torch.zeros(2), "x", 5]]}}):
@@ -345,7 +345,7 @@ def strict(rank, world, way, path):
 
 
 @case(2)
-def shape(rank, world, way, path):
+def differing_shapes_fail_all(rank, world, way, path):
     """A shape that differs on one rank fails on all, in a partial load, too."""
     full = saved(path)
     for wrong in torch.zeros(13, 6), torch.zeros(65), torch.zeros(5, 13), torch.zeros(()):
@@ -358,7 +358,7 @@ def shape(rank, world, way, path):
 
 
 @case(2)
-def keys(rank, world, way, path):
+def keys_are_loaded_by_name(rank, world, way, path):
     """_load_state_dict_from_keys(): by name and by prefix, whose end is that of a path's component; each rank its own. (Of
     items in a list torch 2.15 also gives those before, or fails.)"""
     saved(path)
@@ -393,7 +393,7 @@ class Counting(FileSystemReader):
 
 
 @case(2)
-def load_as_torch(rank, world, way, path):
+def load_takes_torchs_arguments(rank, world, way, path):
     """dcpfs.torch.load() has the signature of dcp.load(): readers and planners of all kinds fill the same."""
     here, there = (inspect.signature(f).parameters.values() for f in (dcpfs.torch.load, dcp.load))
     assert [(p.name, p.kind, p.default) for p in here] == [(p.name, p.kind, p.default) for p in there]
@@ -425,7 +425,7 @@ def load_as_torch(rank, world, way, path):
 
 
 @case(2)
-def load_as_torch_fails(rank, world, way, path):
+def load_fails_as_torch_does(rank, world, way, path):
     """Wrong calls of dcpfs.torch.load() fail as those of dcp.load() do, on all ranks, with the rank that failed."""
     full, os.environ["XDG_CACHE_HOME"] = saved(path), path + "-cache"
 
@@ -465,7 +465,7 @@ def pickled_again(failure):
 # ---- who loads ----
 
 @case(3)
-def no_dist(rank, world, way, path):
+def a_rank_alone_loads(rank, world, way, path):
     """A rank alone, while the others do something else; and without any group."""
     full = saved(path)
     theirs, ours = (lambda s: dcp.load(s, checkpoint_id=path, no_dist=True)), (lambda s: load(s, path, no_dist=True))
@@ -482,7 +482,7 @@ def no_dist(rank, world, way, path):
 
 
 @case(3)
-def coordinator_rank(rank, world, way, path):
+def any_rank_coordinates(rank, world, way, path):
     """Any rank of the group coordinates: it alone makes the global plan, and finds the version."""
     full = saved(f"{path}/step-1")
     saved(f"{path}/step-2", seed=4)
@@ -505,7 +505,7 @@ def coordinator_rank(rank, world, way, path):
 
 
 @case(4)
-def groups(rank, world, way, path):
+def groups_load_beside_each_other(rank, world, way, path):
     """Groups of ranks load beside each other, also into DTensors of a mesh that has only some of the ranks."""
     every = [saved(f"{path}-{i}", seed=i) for i in range(2)]
     meshes = [DeviceMesh("cpu", [0, 2]), DeviceMesh("cpu", [1, 3])]
@@ -537,7 +537,7 @@ def groups(rank, world, way, path):
 
 
 @case(3)
-def failure(rank, world, way, path):
+def a_failure_fails_all(rank, world, way, path):
     """What fails on one rank fails on all: a checkpoint that one does not see, a state dict that is none."""
     full = saved(path)
     for one in range(world):
@@ -584,7 +584,7 @@ def pickled(value):
 
 
 @case(2)
-def planner(rank, world, way, path):
+def hooks_of_planners_are_called(rank, world, way, path):
     """A planner's hooks: one gives a piece its destination, one commits it, one has the bytes of an object; it may leave items out."""
     full = saved(path)
     mesh = torch_proof.init_device_mesh("cpu", (world,))
@@ -649,7 +649,7 @@ class SpyDict(Spy, dict):
 
 
 @case(2)
-def stateful(rank, world, way, path):
+def stateful_objects_are_asked_in_order(rank, world, way, path):
     """state_dict() before, in order of the keys; load_state_dict() after all is there, and not when any rank failed."""
     first = {"b": Spy("b", []), "a": SpyDict("a", []), "c": {"x": torch.ones(3)}}
     for i, one in enumerate((first["a"], first["b"])):
@@ -679,7 +679,7 @@ def stateful(rank, world, way, path):
 
 
 @case(2)
-def load_state_dict(rank, world, way, path):
+def load_state_dict_calls_no_stateful(rank, world, way, path):
     """The function of this name, which calls no Stateful."""
     full = saved(path)
     alike(lambda: blank(full), lambda s: dcp.load_state_dict(s, FileSystemReader(path)), lambda s: dcp.load_state_dict(s, reader(path)), lambda s: load(s, path))
