@@ -154,6 +154,7 @@ def a_tree_is_walked_and_searched(top):
     t.shows(r"^\+ model\. +13 keys")
     t.shows(r"evil\\x1b\[2J")
     check(b"\033[2J\xe2\x80\xae" not in t.raw and "\u202e" not in t.text(), "foreign names are spelled out")
+    check(re.search(rb"\033\[[0-9;]*7m", t.raw), "the item that a key would open stands out")
     t.shows(r"^\+ layers\. +12 keys", DOWN * 9 + ENTER)
     t.shows(r"(?s)\+ 2\..*\+ 10\.", ENTER)
     t.shows(r"^  w +F32 \[2, 3\] +24 B", RIGHT)
@@ -176,6 +177,7 @@ def values_and_plan_are_the_tensors(top):
     t.shows(r"^  -2\^1 +1 +#+$")
     want = re.search(r"(\d+)$", run("show", "--json", top, "latest", "model.norm").stdout.decode().split('"offset": ')[1].split(",")[0])[1]
     t.shows(rf"model\.safetensors, 16 bytes at {want}", "p")
+    check("its bytes are those of" not in t.text() and "(and " not in t.text(), f"one piece of its own\n{t.text()}")
     t.shows(r"search: big", LEFT + "/big")
     t.shows(r"9223372036854775807 +-5", ENTER + "v")
     t.ends("q")
@@ -183,6 +185,20 @@ def values_and_plan_are_the_tensors(top):
     t.shows(r"search: dtypes|search: step", "/step")
     t.shows(r"object", ENTER)
     t.shows(r"^type +\w", ENTER)
+    t.ends("q")
+    t = Terminal(GOLDEN / "torch-save" / "ckpt", "big_endian.pt")
+    t.shows("search: lm_head", "/lm_head")
+    t.shows("^key +model.lm_head.weight", ENTER + "p")
+    check("its bytes are those of model.embed.weight" in t.text(), f"an alias\n{t.text()}")
+    t.ends("q")
+
+
+def members_of_objects_have_lines_of_their_own():
+    t = Terminal(GOLDEN / "deepspeed-z2" / "ckpt", "global_step10", rows=12)
+    t.shows("search: ds_conf", "/ds_conf")
+    t.shows("object", ENTER)
+    t.shows(r'(?s)^\{\n  "train_micro_batch_size_per_gpu":2,\n  "optimizer":\{\n    "type":"Adam",\n', ENTER)
+    t.shows(r'(?s)^  "scheduler":\{\n    "type":"WarmupLR",\n.*\n      "warmup_num_steps":7\}\}\}\n Left: back', DOWN * 60)
     t.ends("q")
 
 
@@ -299,6 +315,7 @@ else:
     first.ends("q")
     a_tree_is_walked_and_searched(source)
     values_and_plan_are_the_tensors(source)
+    members_of_objects_have_lines_of_their_own()
     statistics_are_kept_as_stats_keeps_them(source)
     wide_characters_take_two_columns()
     warnings_do_not_stand_on_the_screen(source)

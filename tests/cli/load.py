@@ -344,7 +344,18 @@ def doctor_knows_the_loader():
     found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
     for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "CUDA IPC", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
-    check(str(SOURCE) in found["O_DIRECT"]["found"], f"doctor: {found['O_DIRECT']}")
+    check(all(c["found"] for c in found.values()), f"doctor found nothing: {found}")
+    try:
+        os.close(os.open(next(f for f in SOURCE.rglob("*.distcp")), os.O_RDONLY | os.O_DIRECT))
+        direct = "ok", f"works at {SOURCE}"
+    except OSError:
+        direct = "note", f"is refused at {SOURCE}"
+    equal((found["O_DIRECT"]["state"], found["O_DIRECT"]["found"]), direct, "doctor: O_DIRECT")
+    huge = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    equal(found["huge pages"]["found"], "transparent_hugepage: " + (huge.read_text().strip() if huge.is_file() else "none"), "doctor: huge pages")
+    said = subprocess.run(["setarch", "--uname-2.6", DCPFS, "doctor", "--json"], capture_output=True, check=False).stdout
+    kernel = next(c for c in json.loads(said)["checks"] if c["name"] == "kernel")
+    check(kernel["state"] == "note" and kernel["found"].startswith("2.6.") and kernel["advice"], f"doctor of an old kernel: {kernel}")
     check(found["mpi"]["state"] == "ok", f"doctor: {found['mpi']}")
     if found["mpi"]["found"] != "built in":
         return

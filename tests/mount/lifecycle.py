@@ -302,7 +302,7 @@ def control_files_answer_afresh():
         equal(sorted(os.listdir(m.at / ".dcpfs")),
               ["blob", "config.json", "errors.json", "incomplete.json", "log", "metrics", "stats", "status.json"], "names")
         config = m.control("config.json")
-        equal((config["source"], config["mountpoint"]), (str(SOURCE), str(m.at)), "config.json")
+        equal((config["source"], config["mountpoint"], config["cache"]), (str(SOURCE), str(m.at), str(lib.WORK / "cache")), "config.json")
 
         def counters():
             lines = lib.read(m.at / ".dcpfs" / "stats").decode().splitlines()

@@ -181,7 +181,6 @@ void screen_line(unsigned row, const char *text, bool reversed)
 	lib.wclrtoeol(w);
 	lib.wattrset(w, reversed ? (int)A_REVERSE : (int)A_NORMAL);
 	lib.waddnstr(w, text, -1);
-	lib.wattrset(w, (int)A_NORMAL);
 }
 
 void screen_show(void)
