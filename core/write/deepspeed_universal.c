@@ -65,7 +65,7 @@ static char *join_path(const char *const *path, size_t n)
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
 	dcp_path_join(&b, path, n);
-	return strdup(dcp_buf_error(&b) ? "" : b.p);
+	return dcp_buf_error(&b) ? NULL : strdup(b.n ? b.p : "");
 }
 
 /* {"state": {"emb.weight": {"exp_avg": ...}}} below anything. */

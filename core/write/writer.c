@@ -288,9 +288,8 @@ static void put_local(struct dcp_zipper *z, const struct entry *e, const char *n
 	put_u16(&b, (uint16_t)n);
 	put_u16(&b, (uint16_t)extra.n);
 	dcp_buf_add(&b, name, n);
-	if (extra.n)
-		dcp_buf_add(&b, extra.p, extra.n);
 	emit_bytes(z, &b);
+	emit_bytes(z, &extra);
 }
 
 static void put_descriptor(struct dcp_zipper *z, const struct entry *e)
@@ -388,9 +387,8 @@ static void put_central(struct dcp_zipper *z, const struct entry *e)
 	put_u32(&b, torch ? 0 : 0600u << 16);
 	put_u32(&b, clip_size(e->off));
 	dcp_buf_str(&b, name);
-	if (extra.n)
-		dcp_buf_add(&b, extra.p, extra.n);
 	emit_bytes(z, &b);
+	emit_bytes(z, &extra);
 }
 
 static void put_end(struct dcp_zipper *z, uint64_t n, uint64_t from, uint64_t size)

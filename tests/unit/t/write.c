@@ -10,7 +10,7 @@ unsigned char t_write_byte(size_t tensor, size_t part, uint64_t i)
 	return (unsigned char)(1 + tensor * 31 + part * 7 + i);
 }
 
-static struct dcp_buf *read_clock(struct t_write *w)
+static struct dcp_buf *bytes_of_last(struct t_write *w)
 {
 	assert_true(w->nfiles > 0);
 	return &w->file[w->nfiles - 1].bytes;
@@ -28,16 +28,17 @@ static int on_file(void *ctx, const char *name, bool last)
 
 static int on_bytes(void *ctx, const void *p, size_t n)
 {
-	dcp_buf_add(read_clock(ctx), p, n);
-	return 0;
+	return dcp_buf_add(bytes_of_last(ctx), p, n);
 }
 
 static int on_data(void *ctx, const struct dcp_write_run *run)
 {
 	struct t_write *w = ctx;
 	uint64_t n = run->length;
-	unsigned char *p = dcp_buf_grow(read_clock(w), n), *end = p;
+	unsigned char *p = dcp_buf_grow(bytes_of_last(w), n), *end = p;
 
+	if (!p)
+		return -ENOMEM;
 	for (uint64_t i = run->off; i < run->off + run->n; i++) {
 		unsigned char byte = t_write_byte(run->tensor, run->part, i);
 
@@ -72,7 +73,7 @@ static int on_crc32(void *ctx, uint32_t crc, size_t run)
 	w->patch[w->ncrcs].file = w->nfiles - 1;
 	w->patch[w->ncrcs].run = run;
 	w->patch[w->ncrcs].before = crc;
-	w->patch[w->ncrcs++].off = read_clock(w)->n;
+	w->patch[w->ncrcs++].off = bytes_of_last(w)->n;
 	return on_bytes(ctx, "\0\0\0", 4);
 }
 

@@ -14,6 +14,7 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/pickle.h"
 #include "core/write/write.h"
+#include "tests/unit/t/fault.h"
 #include "tests/unit/t/write.h"
 
 static struct dcp_object object(const char *type, const char *json)
@@ -422,6 +423,7 @@ static void universal_files_are_written(void **state)
 	const struct dcp_write_opts opts = { 0 };
 	struct dcp_err err = { 0 };
 	struct dcp_write_set set = { .tensors = t, .ranks = 1 };
+	const struct dcp_buf *bytes;
 	struct t_write w;
 
 	(void)state;
@@ -430,6 +432,8 @@ static void universal_files_are_written(void **state)
 		assert_int_equal(
 			t_write_run(&w, &dcp_write_deepspeed_universal, &set, &opts, &err), 0);
 		assert_int_equal(w.nruns, 2);
+		bytes = &t_write_file(&w, "universal/zero/a/fp32.pt")->bytes;
+		assert_non_null(memmem(bytes->p, bytes->n, "cat_dim", 7));
 		t_write_finish(&w);
 	}
 	assert_int_equal(t_write_run(&w, &dcp_write_deepspeed_universal, &set, &opts, &err),
@@ -443,6 +447,43 @@ static void universal_files_are_written(void **state)
 	t[0].npath = 2;
 	assert_non_null(
 		dcp_write_deepspeed_universal.refuses(&t[0])); /* hidden, of DeepSpeed's */
+}
+
+/* Whichever allocation fails: files are whole, or the lack of memory is said. */
+static void no_file_is_cut_short_without_memory(void **state)
+{
+	const struct dcp_write_tensor t = T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0);
+	const struct dcp_object o = ITEM("step", "step");
+	const struct dcp_write_set set = {
+		.tensors = &t, .ntensors = 1, .objects = &o, .nobjects = 1, .ranks = 1
+	};
+	const struct dcp_write_opts opts = { 0 };
+	struct t_write whole, w;
+
+	(void)state;
+	for (size_t f = 0; dcp_write_formats[f]; f++) {
+		bool failed = true;
+
+		t_case(dcp_write_formats[f]->name);
+		assert_int_equal(t_write_run(&whole, dcp_write_formats[f], &set, &opts, NULL),
+				 0);
+		for (long n = 1; failed; n++) {
+			int rc;
+
+			t_fault_memory = n;
+			rc = t_write_run(&w, dcp_write_formats[f], &set, &opts, NULL);
+			failed = t_fault_memory == 0;
+			t_fault_memory = 0;
+			assert_true(rc == 0 || rc == -ENOMEM);
+			for (size_t i = 0; rc == 0 && i < whole.nfiles; i++) {
+				assert_int_equal(w.file[i].bytes.n, whole.file[i].bytes.n);
+				assert_memory_equal(w.file[i].bytes.p, whole.file[i].bytes.p,
+						    w.file[i].bytes.n);
+			}
+			t_write_finish(&w);
+		}
+		t_write_finish(&whole);
+	}
 }
 
 /* A rank without parts has an empty file; items begin at multiples of 64. */
@@ -508,6 +549,7 @@ T_TESTS()
 		cmocka_unit_test(invalid_keys_are_refused),
 		cmocka_unit_test(shared_storages_are_written_once),
 		cmocka_unit_test(universal_files_are_written),
+		cmocka_unit_test(no_file_is_cut_short_without_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
