@@ -138,6 +138,18 @@ def writes(part, mode):
         return False
 
 
+def pictures_of_two_are_as_private_as_either():
+    """A picture of two sources is as private as either of them."""
+    make_source(0o600, 0o700)
+    public = SCRATCH / "public"
+    shutil.copytree(SOURCE, public)
+    for p in (public, *public.rglob("*")):
+        p.chmod(0o755 if p.is_dir() else 0o644)
+    for i, pair in enumerate([(SOURCE, public), (public, SOURCE)]):
+        got = run("diff", f"--svg={SCRATCH / f'{i}.svg'}", *pair)
+        check(got.returncode == OK and modes(SCRATCH / f"{i}.svg")[0] == {oct(0o600)}, f"the private source is number {i + 1} of two: {got.stderr}")
+
+
 def unfinished_files_are_private():
     """What an export has written so far is as private, and so is what an earlier one left there."""
     big, out = SCRATCH / "big", SCRATCH / "begun" / "out"
@@ -170,6 +182,7 @@ outputs_get_the_sources_modes(every)
 groups_get_no_more()
 access_lists_are_kept()
 replaced_files_become_private()
+pictures_of_two_are_as_private_as_either()
 unfinished_files_are_private()
 check(run("export", "--as", "npz", SOURCE, SOURCE / "x.npz").returncode == USAGE, "the source is not written to")
 finish()
