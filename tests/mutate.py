@@ -8,9 +8,10 @@ touched (--changed), or a sample (--sample N, as many from each room).
 
 Faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each fault the
 related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
-then the other tests of their rooms; for fs/ suite mount, for tools/ the scripts that call its command or are about it),
-then, unless --related is given, all other tests. The tests that saw most faults of the folder go first. The first test
-that fails, and passes without the fault, ends the search: the fault is killed.
+then the other tests of their rooms; for core/ the scripts that are named after its file or room, for fs/ suite mount, for
+tools/ the scripts that call its command or are about it), then, unless --related is given, all other tests. The tests that saw
+most faults of the folder go first. The first test that fails, and passes without the fault, ends the search: the fault
+is killed.
 Results stay in build/mutants/results.json, so that a run that was stopped goes on where it was.
 
 usage: mutate.py [WORD..] [--changed REV | --sample N] [--seed N] [--related] [-j N] [--fresh] [--list]
@@ -249,8 +250,8 @@ class Tests:
         return {name for name, suite in self.suite.items() if suite == "unit"}
 
     def related(self, fault):
-        """Unit tests that cover its file, then the others of their rooms, then scripts: of fs/ those with a mount, of
-        tools/ those that call its command or one built on its folder, or have its name."""
+        """Unit tests that cover its file, then the others of their rooms, then scripts: of core/ those that are named after its
+        file or room, of fs/ those with a mount, of tools/ those that call its command or one built on its folder, or have its name."""
         own = fault.name.rsplit(".", 1)[0]
         names = units_of(own)
         room, *folders, stem = own.split("/")
@@ -265,6 +266,9 @@ class Tests:
             related.append({name for name, suite in self.suite.items() if
                             suite in SCRIPTS and re.search(f'"({words})"', self.script[name]) or
                             suite in ("load", "python") and re.search(rf"\b({words})\b", name)})
+        elif room == "core":  # of what a server or a mount answers, scripts know more than unit tests
+            words = "|".join({folders[0], stem})
+            related.append({name for name, suite in self.suite.items() if suite in SCRIPTS and re.search(rf"\b({words})\b", name)})
         elif room == "fs":
             related.append({name for name, suite in self.suite.items() if suite == "mount"})
         elif room == "tools":  # by its name, too; where no unit test covers it, also those that only mention it
@@ -277,7 +281,7 @@ class Tests:
         targets = sorted({t for n in names for t in self.targets[n]})
         got = subprocess.run(["ninja", "-C", BUILD, "-j", str(self.jobs), *targets], capture_output=True, text=True)
         return None if got.returncode == 0 else next(
-            (line for line in got.stdout.splitlines() if "error" in line), got.stdout[-200:])
+            (line for line in got.stdout.splitlines() if "error:" in line), got.stdout[-200:])
 
     def run(self, names, folder):
         """The first that fails, unit tests and those that saw most faults of @folder looked at first; None: all pass."""

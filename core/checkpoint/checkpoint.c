@@ -327,9 +327,11 @@ static enum nearness compare_key(const struct nearest *near, const char *key, si
 		return key[near->n] == '.' ? NEAR_BELOW : NEAR_PREFIX;
 	if (near->n && *off > 1 && key[*off - 1] == '.' && strcmp(key + *off, near->word) == 0)
 		return NEAR_END;
+	if (near->how < NEAR_LIKE) /* a nearer one is known */
+		return NEAR_NONE;
 	if (near->how == NEAR_LIKE)
 		limit = near->off;
-	*off = near->how < NEAR_LIKE ? limit + 1 : dcp_near_distance(near->word, key, limit);
+	*off = dcp_near_distance(near->word, key, limit);
 	return *off <= limit ? NEAR_LIKE : NEAR_NONE;
 }
 
