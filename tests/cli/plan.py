@@ -198,9 +198,14 @@ def times_agree_with_the_manual():
     got = ways["together"]
     check(abs(got["reading"] - max(max(reads) / 1e6, sum(reads) / 1.5e6)) < 1e-12, f"together: {got}")
     check(got["exchange"] > 0 and got["both_at_once"] == max(got["reading"], got["exchange"]), f"together: {got}")
+    check(got["one_by_one"] == got["reading"] + got["exchange"], f"together: {got}")
     check(ways["each node for itself"]["reading"] <= ways["each rank for itself"]["reading"], "a node shares its cache")
     text = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", words).stdout.decode()
     check("On 2 nodes of 2 GPUs, 1.00 MB/s from each disk, 1.00 MB/s of network each way:" in text, text)
+    for way in ways.values():
+        s = way["reading"]
+        spelled = f"{s:.2f} s" if s >= 0.9995 else f"{s * 1e3:.3g} ms" if s >= 0.0009995 else f"{s * 1e6:.3g} us"
+        check(re.search(rf"\b{re.escape(spelled)}\b", text), f"{way} is not {spelled}: {text}")
     for word, says in (("node=3", 'knows no "node", nearest is nodes'), ("disk=fast", 'found "fast"'),
                        ("gpus=0", "from 1 to"), ("nodes", "takes name=value"), ("nodes=1,gpus=2", "the layout has 4"),
                        ("net=-3GB/s", "bytes a second"), ("disk=5GB/h", "bytes a second"), ("disk=nan", "bytes a second")):
