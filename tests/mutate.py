@@ -109,7 +109,7 @@ STEP = re.compile(r"(?<=[\w)\]]) [-+] 1\b(?![.\w])")
 CONDITION = re.compile(r"\b(?:if|while) \(")
 EARLY_RETURN = re.compile(r"(?<=\n)\t{2,}(return\b[^;]*;)")
 # Releases are left out: only a leak checker sees them.
-CALL = re.compile(r"(?<=\n)\t+((?!free\b|close\b|munmap\b)[a-z_][\w>.-]*\([^;{}]*\);)(?=\n)")
+CALL = re.compile(r"(?<=\n)\t+((?!free\b|close\b|munmap\b|dcp_(?:buf|arena|intern)_finish\b)[a-z_][\w>.-]*\([^;{}]*\);)(?=\n)")
 
 
 def closing(code, at):
