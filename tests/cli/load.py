@@ -310,6 +310,7 @@ def traces_have_every_rank():
     for name, body in (("notes.json", "[1]"), ("drawing.svg", "<svg><title>mine</title></svg>")):
         (SCRATCH / name).write_text(body)
         job_fails(2, USAGE, "is not a trace", SOURCE, "tp", "--trace", SCRATCH / name, "--force")
+        fails(USAGE, "is not a trace", "load", SOURCE, "tp", "--trace", SCRATCH / name, "--force")
         equal((SCRATCH / name).read_text(), body, "what is not a trace")
 
 
