@@ -336,6 +336,8 @@ def text_tells_of_the_layout():
         check(".metadata" not in files and 1 < len(files) <= most and f" of {len(files)} files\n" in said,
               f"of {name} {files} are read: {said}")
     equal(len(re.findall(r"^ +\d+ .*__\d_0.distcp", text, re.M)), 4, "a line for each rank")
+    alike = run("plan", SOURCE, "tp", "--layout", layout("alike.dcpl", "mesh a=3\n* replicate\n")).stdout.decode()
+    check(re.search(r"^needs .* 0$", alike, re.M), f"of ranks that need as much the first is named: {alike}")
     narrow = run("plan", SOURCE, "tp", "--layout", "fsdp64", COLUMNS=100).stdout.decode()
     check("24 more ranks" in narrow, "a terminal is given the first ranks only")
 
