@@ -566,7 +566,11 @@ size_t load_record_digest(const char *line);
 int load_record_read(const char *path, struct load_record *out, struct dcp_err *err);
 void load_record_finish(struct load_record *r);
 
-/* execute: the three ways of reading, and their common functions. */
+/*
+ * execute: ranks read chunks to slots and hand on the bytes of each slot to the ranks that need
+ * them. The group that does so is one rank, the ranks of a node, or those of the job. Where a copy
+ * would be all that a slot adds, wants are read straight to their destinations instead.
+ */
 
 /* Note that reading @file returned @rc, for another attempt (again.c). Any thread. */
 static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
@@ -592,27 +596,53 @@ static inline bool load_is_warm(int fd, uint64_t off, uint64_t n)
 	       dcp_is_cached(fd, off + n / 2);
 }
 
-/* A thread that reads every @step-th chunk from @first on into its slot of the window. */
-struct load_filler {
+enum { LOAD_FILLERS = 16 /* most threads that fill slots */ };
+
+/* One pass over the chunks of a plan: slots.c. */
+struct load_pass {
 	struct dcpload_plan *p;
-	size_t first, step;
-	/* Publish slots after a failure, too: other ranks wait for messages from them. */
-	bool keeps_going;
-	bool has_thread;
-	pthread_t thread;
+	const struct load_way *way;
+	/* set by begin() */
+	size_t steps;     /* calls of step() */
+	uint32_t fillers; /* threads that fill slots */
+	/* this rank fills the slot of every @stride-th chunk from @first on */
+	size_t first, stride;
+
+	struct load_active active;
+	pthread_t thread[LOAD_FILLERS];
+	uint32_t nthreads;
+	_Atomic size_t next; /* of the chunks that this rank fills */
+	pthread_mutex_t lock;
+	_Atomic int failed; /* why this rank fails; set with @err by load_pass_fail() */
 	struct dcp_err err;
-	int rc;
 };
 
-/* Fill the slot of chunk @c. 0, or the reason to stop; if the chunk could not be read, f->rc and
- * f->err are set. */
-int load_fill_slot(struct load_filler *f, size_t c);
-/* The main function of a filling thread: @arg is a struct load_filler. */
-void *load_fill_slots(void *arg);
+/* A way of the bytes from the slots to the ranks that need them. */
+struct load_way {
+	/* After a failure, too, slots are published: other ranks wait for messages from them. */
+	bool keeps_going;
+	int (*begin)(struct load_pass *s, struct dcpload_error *err);
+	/*
+	 * Hand on the bytes of the next chunk. A failure ends the pass at once; @err may be left to
+	 * slots.c.
+	 */
+	int (*step)(struct load_pass *s, size_t k, struct dcpload_error *err);
+	void (*end)(struct load_pass *s, int rc); /* NULL: nothing is left to do */
+};
+
+/* Record the first failure of this rank; but one that has a message comes before -ECANCELED. */
+int load_pass_fail(struct load_pass *s, int rc, const struct dcp_err *err);
+/* Wait until chunk @c is in its slot. */
+int load_pass_await(struct load_pass *s, size_t c);
+
+/* Of a rank that reads for itself, or the ranks of a node; of all ranks of a job. */
+extern const struct load_way load_through_window, load_by_messages;
 
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
 uint32_t load_threads(const struct dcpload_plan *p);
 
-/* Load every chunk by messages; or every want by itself. */
-int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
+/* Load every chunk through its slot, collectively if by messages. */
+int load_by_slots(struct dcpload_plan *p, const struct load_way *way,
+		  struct dcpload_error *err);
+/* Load every want for itself, from the page cache or from servers. */
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One execution. With a window, threads fill the slots of the chunks that this rank reads, and the
- * thread of the caller takes the bytes that this rank needs from every slot.
+ * One execution: through slots or want by want, then what a view must decode, and the objects.
  */
 #include "tools/load/load.h"
 
@@ -23,131 +22,6 @@ enum {
 	MOST_AGAIN = 16 /* attempts after the first */,
 	OBJECT_ROOM = 64 << 10 /* bytes of an object that the caller gets at a time */
 };
-
-/* ---- through the window ---- */
-
-enum { MOST_FILLERS = 16 };
-
-static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
-{
-	const struct dcp_chunks *chunks = p->chunks;
-	const uint8_t *slot = load_window_slot(p->window, c);
-	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
-	uint64_t before = p->took;
-	int rc = p->ship ? load_ship_begin(p->ship, slot, c) : 0;
-
-	for (size_t i = chunks->first[c]; p->gds && i < chunks->first[c + 1] && rc == 0; i++)
-		rc = load_ship_send(p->ship, slot + chunks->stretch[i].at + p->there[i].device,
-				    p->there[i].host);
-	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
-		const struct dcp_chunk_stretch *s = &chunks->stretch[i];
-
-		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
-	}
-	if (c % chunks->members != self)
-		p->report.received += p->took - before;
-	if (rc == 0 && p->ship)
-		return load_ship_end(p->ship); /* the ship is done with the chunk later */
-	if (rc == 0)
-		load_window_done(p->window, c);
-	return rc;
-}
-
-/* Describe the failure @rc of the window. */
-static int fail_window(struct dcpload_plan *p, int rc, struct dcpload_error *err)
-{
-	if (p->ship && p->device->said[0])
-		return load_device_said(p->device, rc, err);
-	if (rc == -EOWNERDEAD) {
-		load_fail(err, rc, "rank %u died", load_window_dead(p->window));
-		err->rank = (int32_t)load_window_dead(p->window);
-		return rc;
-	}
-	if (rc == -ETIMEDOUT)
-		return load_fail(err, rc, "no rank of this node made progress for %u s",
-				 p->ck->config.timeout_ms / 1000);
-	return load_fail(err, rc, "%s",
-			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
-}
-
-/*
- * The number of reading threads: one for each slot, because a thread waits for the disk most of the
- * time; with a device, whose slots also wait for copies, one for every two slots.
- */
-static uint32_t count_fillers(const struct dcpload_plan *p)
-{
-	uint64_t bytes, slots;
-	uint32_t most = p->ship || p->ck->config.threads ? load_threads(p) : MOST_FILLERS;
-
-	load_window_memory(p->window, &bytes);
-	slots = bytes / p->chunks->slot / p->chunks->members / (p->ship ? 2 : 1);
-	return (uint32_t)DCP_MIN(DCP_MAX(slots, 1ull), DCP_MIN((uint64_t)most, MOST_FILLERS));
-}
-
-static uint32_t start_fillers(struct dcpload_plan *p, struct load_filler *f, int *rc)
-{
-	const struct dcp_chunks *chunks = p->chunks;
-	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = count_fillers(p), i = 0;
-
-	for (*rc = 0; i < n && *rc == 0; i += *rc == 0) {
-		f[i].p = p;
-		f[i].first = self + (size_t)i * chunks->members;
-		f[i].step = (size_t)n * chunks->members;
-		*rc = -pthread_create(&f[i].thread, NULL, load_fill_slots, &f[i]);
-	}
-	return i;
-}
-
-static int take_chunks(struct dcpload_plan *p)
-{
-	struct load_active a = { 0 };
-	int rc = 0;
-
-	for (size_t c = 0; c < p->chunks->n && rc == 0; c++) {
-		int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-
-		if (p->ship)
-			rc = load_ship_reap(p->ship, false);
-		if (rc == 0)
-			rc = load_window_await(p->window, c);
-		load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
-		if (rc == 0)
-			rc = take_chunk(p, &a, c);
-	}
-	if (rc == 0 && p->ship)
-		rc = load_ship_reap(p->ship, true);
-	free(a.need);
-	return rc;
-}
-
-static int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
-{
-	struct load_filler f[MOST_FILLERS] = { 0 };
-	uint32_t n;
-	int rc, failed = -1;
-
-	n = start_fillers(p, f, &rc);
-	if (rc < 0)
-		load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
-	else
-		rc = take_chunks(p);
-	if (rc < 0)
-		load_window_fail(p->window);
-	if (rc < 0 && p->ship)
-		load_ship_drop(p->ship);
-	for (uint32_t i = 0; i < n; i++) {
-		pthread_join(f[i].thread, NULL);
-		if (f[i].rc < 0 && (failed < 0 || f[i].err.msg[0]))
-			failed = (int)i;
-	}
-	if (rc < 0 && err->code)
-		return rc;
-	/* Prefer a failure of this rank to the fact that another rank failed. */
-	if (failed >= 0 && (f[failed].err.msg[0] || rc == 0 || rc == -ECANCELED))
-		return f[failed].err.msg[0] ? load_fail_err(err, f[failed].rc, &f[failed].err)
-					    : fail_window(p, f[failed].rc, err);
-	return rc < 0 ? fail_window(p, rc, err) : 0;
-}
 
 /* ---- what a view must decode ---- */
 
@@ -411,7 +285,7 @@ static int read_all(void *ctx)
 	int rc = r->rc;
 
 	if (rc == 0 && p->window && !p->rounds)
-		rc = load_by_window(p, r->err);
+		rc = load_by_slots(p, &load_through_window, r->err);
 	else if (rc == 0 && !p->rounds)
 		rc = load_by_wants(p, r->err);
 	if (rc == 0)
@@ -436,7 +310,7 @@ static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err
 	int rc;
 
 	p->given_up = 0;
-	r.rc = p->rounds ? load_by_rounds(p, err) : 0;
+	r.rc = p->rounds ? load_by_slots(p, &load_by_messages, err) : 0;
 	rc = load_step_run(p->ck->comm, read_all, give_up, &r, done,
 			   (int)p->ck->config.timeout_ms, &lost);
 	if (rc == 0 && *done == 0)

@@ -3,7 +3,7 @@
  * What frameworks wrote, loaded by 1 to 8 ranks, which are threads, in every way: each part is the
  * region of the whole tensor that torch.chunk() would give the rank. That whole tensors are right
  * is seen elsewhere (tests/cli/golden.py).
- * covers: execute, rounds, wants, verify, tools/load/plan/decide, tools/load/plan/schedule
+ * covers: execute, rounds, slots, wants, verify, tools/load/plan/decide, tools/load/plan/schedule
  */
 #include "tests/unit/t.h"
 

@@ -3,12 +3,13 @@
  * Reads past the page cache go to slots that are registered with an io_uring; where the kernel
  * refuses that, the same bytes come without, and the report says why. Slots are huge pages, if the
  * kernel gives any.
- * covers: rounds, tools/load/window
+ * covers: slots, tools/load/window
  */
 #include "tests/unit/t.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -81,6 +82,32 @@ static void slots_are_registered(void **state)
 	t_case("and no longer");
 	load(f, &report, why, sizeof(why));
 	assert_true(report.registered > 0);
+}
+
+static void *run_nothing(void *arg)
+{
+	return arg;
+}
+
+/* A rank that gets no thread, here because stacks do not fit in memory, fills its slots itself. */
+static void slots_are_filled_without_threads(void **state)
+{
+	struct t_load *f = *state;
+	struct dcpload_report report;
+	pthread_attr_t usual, large;
+	pthread_t thread;
+	char why[200];
+
+	assert_int_equal(pthread_getattr_default_np(&usual), 0);
+	assert_int_equal(pthread_attr_init(&large), 0);
+	assert_int_equal(pthread_attr_setstacksize(&large, (size_t)1 << 47), 0);
+	assert_int_equal(pthread_setattr_default_np(&large), 0);
+	assert_int_not_equal(pthread_create(&thread, NULL, run_nothing, NULL), 0);
+	load(f, &report, why, sizeof(why));
+	assert_int_equal(pthread_setattr_default_np(&usual), 0);
+	pthread_attr_destroy(&usual);
+	pthread_attr_destroy(&large);
+	assert_true(report.read >= 4096);
 }
 
 /*
@@ -263,6 +290,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(slots_are_registered, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(slots_are_filled_without_threads, t_load_setup,
 						t_load_teardown),
 		cmocka_unit_test_setup_teardown(a_user_may_register_all, t_load_setup,
 						t_load_teardown),
