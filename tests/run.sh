@@ -60,12 +60,10 @@ packages() {
 	fi
 }
 
-# The real safetensors package, to read what dcpfs wrote; never part of the product.
-# Tests find its python in DCPFS_TEST_PYTHON, and skip without it.
+# The real safetensors package, to read what dcpfs wrote; never part of the product. In the background, while the default build is compiled.
 venv() {
 	python=/usr/bin/python3 # the one that has Debian's numpy
 	[ -x $python ] || python=python3
-	say 'python packages of the tests'
 	if [ ! -x "$top/venv/bin/python" ] || ! cmp -s "$root/tests/requirements.txt" "$top/venv/complete"; then
 		rm -rf "$top/venv"
 		step "$top/venv.log" "$python" -m venv --system-site-packages "$top/venv" &&
@@ -73,6 +71,13 @@ venv() {
 				--disable-pip-version-check -r "$root/tests/requirements.txt" "$root/tools/python" &&
 			cp "$root/tests/requirements.txt" "$top/venv/complete"
 	fi
+}
+
+# Tests find its python in DCPFS_TEST_PYTHON, and skip without it.
+venv_made() {
+	say 'python packages of the tests'
+	wait "$making_venv"
+	cat "$top/venv.said"
 	if [ -e "$top/venv/complete" ]; then
 		export DCPFS_TEST_PYTHON="$top/venv/bin/python"
 	else
@@ -227,7 +232,8 @@ beside_torch() {
 mkdir -p "$top"
 cc="" targets=all nice=""
 packages
-venv
+venv >"$top/venv.said" 2>&1 &
+making_venv=$!
 if [ -n "$ci" ]; then
 	[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null &
 	alone=$!
@@ -236,6 +242,7 @@ say 'build default'
 # Lines for a debugger, no variables: a third of compiling.
 compile default -Dwerror=true -Dc_args=-g1
 built=$?
+venv_made
 builds=default
 if [ -z "$fast" ]; then
 	# By clang, as fuzz/run.sh compiles: its sanitizer knows more of what is undefined (NULL + 0) than gcc's. Undefined behaviour
