@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sources on servers: the same as from files, by few requests; and never a byte of what a server got wrong."""
+import itertools
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 
-from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, sample, write
 from served import KEYS, SERVER, TOP, files_of, hf, load, s3, skip_without_libcurl, wait, web
 
 
@@ -194,7 +195,7 @@ def costs_agree_with_the_readme():
     write_items(TOP / "costs/step-2")
     rows = re.findall(r"^\| `dcpfs (.*)` \| ([^`]*) \|$", pathlib.Path("core/remote/README.md").read_text(), re.M)
     check(len(rows) >= 10, f"rows of the table: {rows}")
-    for words, numbers in rows:
+    for words, numbers in sample(rows):
         numbers = [float(n) for n in numbers.split("|")]
         words = words.replace("SOURCE", s3("costs")).split()
         shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
@@ -341,7 +342,7 @@ def long_lists_are_read():
 def passing_faults_are_survived():
     """What passes is not seen: every third request fails, each in another way."""
     key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
-    for fault in (503, 500, 429, "reset", "short", "wrong range", "other size", "no range", "retry-after"):
+    for fault in sample((503, 500, 429, "reset", "short", "wrong range", "other size", "no range", "retry-after")):
         shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
         count = [0]
 
@@ -364,26 +365,26 @@ def answers_of_wrong_length_are_survived():
     """Reads that were complete are filled again, and what is kept on the disk is right."""
     source = TOP / "shifted"
     write(source / "model.safetensors", {f"w{i:02}": ("F32", [1 << 16], os.urandom(1 << 18)) for i in range(40)})
-    for once, fault in (True, "shifted"), (False, "shifted"), (True, "cut"), (False, "cut"):
-        for words in ("--no-cache",), ():
-            shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
-            run("ls", s3("shifted"), *words)
-            SERVER.fault = lambda r, seen=[], once=once, fault=fault: fault if len(r.headers.get("Range") or "") > 20 and (not once or not seen.append(1) and len(seen) < 3) else None
-            try:
-                for out in SCRATCH / "shifted-out", SCRATCH / "shifted-again":
-                    shutil.rmtree(out, ignore_errors=True)
-                    got = run("export", s3("shifted"), out, "--as", "safetensors", *words, DCPFS_TIMEOUT="1" if not once else "20")
-                    if once:
-                        equal((out / "model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
-                              f"bytes, {fault}, {words}: {got.stderr}")
-                    else:
-                        check(got.returncode not in (OK, NO), f"nothing but such answers: {got.returncode} {got.stderr}")
-            finally:
-                SERVER.fault = lambda r: None
-            shutil.rmtree(SCRATCH / "shifted-out", ignore_errors=True)
-            run("export", s3("shifted"), SCRATCH / "shifted-out", "--as", "safetensors", *words)
-            equal((SCRATCH / "shifted-out/model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
-                  f"bytes after {fault}, {words}")
+    kept, not_kept = ([*itertools.product((True, False), ("shifted", "cut"), [words])] for words in ((), ("--no-cache",)))
+    for once, fault, words in sample(kept + not_kept[::-1]):
+        shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+        run("ls", s3("shifted"), *words)
+        SERVER.fault = lambda r, seen=[], once=once, fault=fault: fault if len(r.headers.get("Range") or "") > 20 and (not once or not seen.append(1) and len(seen) < 3) else None
+        try:
+            for out in SCRATCH / "shifted-out", SCRATCH / "shifted-again":
+                shutil.rmtree(out, ignore_errors=True)
+                got = run("export", s3("shifted"), out, "--as", "safetensors", *words, DCPFS_TIMEOUT="1" if not once else "20")
+                if once:
+                    equal((out / "model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
+                          f"bytes, {fault}, {words}: {got.stderr}")
+                else:
+                    check(got.returncode not in (OK, NO), f"nothing but such answers: {got.returncode} {got.stderr}")
+        finally:
+            SERVER.fault = lambda r: None
+        shutil.rmtree(SCRATCH / "shifted-out", ignore_errors=True)
+        run("export", s3("shifted"), SCRATCH / "shifted-out", "--as", "safetensors", *words)
+        equal((SCRATCH / "shifted-out/model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
+              f"bytes after {fault}, {words}")
     shutil.rmtree(source)
 
 
