@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/origin/dir/rights.h"
 #include "core/origin/origin.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
@@ -28,13 +29,13 @@ enum {
 };
 
 /* While only the user who mounts may enter, every node shows the owner of the source. */
-static void choose_owner(struct dcpfs *fs, const struct stat *source)
+static void choose_owner(struct dcpfs *fs, const struct dcp_rights *source)
 {
 	const struct dcpfs_opts *o = &fs->opts;
 
-	fs->uid = o->uid == (uid_t)-1 ? source->st_uid : o->uid;
-	fs->gid = o->gid == (gid_t)-1 ? source->st_gid : o->gid;
-	fs->mode = source->st_mode & 0444;
+	fs->uid = o->uid == (uid_t)-1 ? source->uid : o->uid;
+	fs->gid = o->gid == (gid_t)-1 ? source->gid : o->gid;
+	fs->mode = source->mode;
 	if (o->umask != (mode_t)-1)
 		fs->mode &= ~o->umask;
 	fs->mode |= 0400;
@@ -108,17 +109,16 @@ static int open_first(struct dcpfs *fs, struct dcp_err *err)
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
 {
 	struct dcpfs *fs;
-	struct stat st;
-	int rc;
+	struct dcp_rights shown;
+	int rc = dcp_rights_shown(opts->source, &shown);
 
 	/*
 	 * The rights of a missing or remote source are unknown: let in only the user who mounts it.
 	 */
-	if ((stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT) ||
-	    dcp_origin_of(opts->source) != &dcp_origin_local)
-		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
-	else if (stat(opts->source, &st) < 0)
-		return dcp_fail(err, -errno, "%s: %m", opts->source);
+	if (dcp_origin_of(opts->source) != &dcp_origin_local || (rc == -ENOENT && opts->wait))
+		shown = dcp_rights_alone();
+	else if (rc < 0)
+		return dcp_fail(err, rc, "%s: %s", opts->source, strerror(-rc));
 	fs = calloc(1, sizeof(*fs));
 	if (!fs)
 		return -ENOMEM;
@@ -131,7 +131,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	if (getrandom(fs->id, sizeof(fs->id), 0) < 0)
 		memcpy(fs->id, &fs->started, sizeof(fs->started));
 	pthread_rwlock_init(&fs->lock, NULL);
-	choose_owner(fs, &st);
+	choose_owner(fs, &shown);
 	fs->suspicion = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = make_parts(fs, opts);
 	if (rc == 0)

@@ -63,6 +63,11 @@ bool dcp_site_barred(const struct dcp_site *at, const char *name)
 	return at->row && at->row->barred && at->row->barred(at, name);
 }
 
+int dcp_site_path(const struct dcp_site *at, const char *name, char path[PATH_MAX])
+{
+	return at->row && at->row->path ? at->row->path(at, name, path) : -ENOTSUP;
+}
+
 int dcp_blob_read(const struct dcp_blob *b, uint64_t off, void *to, size_t n)
 {
 	char *next = to;

@@ -16,6 +16,7 @@
  * Parsers take a struct dcp_source: bytes by position, of a blob, of memory or of a part of them.
  */
 #pragma once
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -133,6 +134,11 @@ struct dcp_origin {
 	 * or not enter? NULL: open() finds out.
 	 */
 	bool (*barred)(const struct dcp_site *at, const char *name);
+	/*
+	 * The real path of the file or directory @name, or of the site itself ("."). NULL: the
+	 * source has no paths. -ENOENT: it no longer has one, ...
+	 */
+	int (*path)(const struct dcp_site *at, const char *name, char path[PATH_MAX]);
 	/* Open the same site a second time. */
 	int (*again)(const struct dcp_site *at, struct dcp_site *out);
 	void (*close)(struct dcp_site *at);
@@ -167,6 +173,8 @@ bool dcp_site_has(const struct dcp_site *at, const char *name);
 int dcp_site_id(const struct dcp_site *at, const char *name, struct dcp_file_id *id);
 /* Call the barred() of the row; false if the row has none. */
 bool dcp_site_barred(const struct dcp_site *at, const char *name);
+/* Call the path() of the row; -ENOTSUP if the row has none. */
+int dcp_site_path(const struct dcp_site *at, const char *name, char path[PATH_MAX]);
 
 /* Read all @n bytes at @off, or return a negative errno. */
 int dcp_blob_read(const struct dcp_blob *b, uint64_t off, void *to, size_t n);

@@ -128,15 +128,11 @@ static int put_files(struct writing *w)
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->f->ver), &n);
 	const uint32_t *used = DCP_ITEMS(w->used, uint32_t);
-	char dir[PATH_MAX], link[64];
-	ssize_t len;
+	char dir[PATH_MAX];
 	uint64_t at;
 	int rc = pad_spool(w);
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d",
-		 dcp_version_dirfd(dcpfs_opened(w->f->ver)));
-	len = readlink(link, dir, sizeof(dir));
-	if (len < 0 || (size_t)len == sizeof(dir))
+	if (dcp_site_path(dcp_version_place(dcpfs_opened(w->f->ver)), ".", dir) < 0)
 		return -EIO;
 	w->head.file_off = dcpfs_spool_size(&w->spool);
 	at = w->head.file_off + w->head.nfiles * sizeof(struct dcpfs_blob_file);
@@ -156,8 +152,8 @@ static int put_files(struct writing *w)
 	for (uint32_t i = 0; rc == 0 && i < w->head.nfiles; i++)
 		rc = put_bytes(w, ids[used[i]].name, strlen(ids[used[i]].name));
 	w->head.dir_off = at;
-	w->head.dir_bytes = (uint32_t)len;
-	return rc < 0 ? rc : put_bytes(w, dir, (size_t)len);
+	w->head.dir_bytes = (uint32_t)strlen(dir);
+	return rc < 0 ? rc : put_bytes(w, dir, strlen(dir));
 }
 
 static int begin_blob(struct writing *w, const void *header, size_t n)

@@ -128,7 +128,7 @@ int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v)
 {
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
-	int rc = ver->grants ? dcp_grants_files(ver->grants, dcp_version_dirfd(v), ids, n) : 0;
+	int rc = ver->grants ? dcp_grants_files(ver->grants, dcp_version_place(v), ids, n) : 0;
 
 	if (rc < 0 || !ver->grants)
 		return rc;
@@ -180,12 +180,12 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 	if (i.kind == DCPFS_VERSION || i.kind == DCPFS_SHARD_DIR || i.kind == DCPFS_LAYOUT)
 		return *search = g->way;
 	if (!dcpfs_opened(ver))
-		return *search = dcp_grants_alone();
+		return *search = dcp_rights_alone();
 	if (i.kind == DCPFS_FILES_DIR)
 		return *search = g->beside;
 	if (i.kind == DCPFS_SIDECAR)
 		return *search = i.row && i.row <= g->n ? g->files[i.row - 1]
-							: dcp_grants_alone();
+							: dcp_rights_alone();
 	if (dcpfs_is_blob(i.kind))
 		r = dcpfs_rows_of(dcpfs_blob_about(i).kind);
 	*search = ver->common;
@@ -221,7 +221,7 @@ static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
 		return of_versions(fs, true);
 	if (is_among(kind, of_none, DCP_LEN(of_none)))
 		return of_versions(fs, false);
-	return dcp_grants_alone();
+	return dcp_rights_alone();
 }
 
 static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *ver,

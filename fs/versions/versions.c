@@ -40,7 +40,7 @@ static int ask_root(const struct dcp_grants *dir, const char *where,
 {
 	int rc = dcp_grants_version(dir, where, out);
 
-	return rc < 0 ? rc : dcp_grants_files(*out, root->place.fd, root->id, root->n);
+	return rc < 0 ? rc : dcp_grants_files(*out, &root->place, root->id, root->n);
 }
 
 static int ask_extra(const struct dcp_beside *root, struct dcpfs_hf *hf)
@@ -90,13 +90,13 @@ struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct 
 	struct dcp_rights r;
 
 	if (!dcpfs_opened(ver))
-		return *search = dcp_grants_alone();
+		return *search = dcp_rights_alone();
 	a = dcp_hf_assets(dcpfs_opened(ver));
 	*search = ver->of->grants->way;
 	r = i->kind == DCPFS_VERSION ? ver->of->grants->data : hf->common;
 	if (i->kind == DCPFS_SIDECAR) {
 		if (!i->row || i->row > a->n)
-			return dcp_grants_alone();
+			return dcp_rights_alone();
 		return hf->grants[a->at[i->row - 1].root]->files[a->at[i->row - 1].number];
 	}
 	for (size_t k = 0; i->kind == DCPFS_VERSION && k < a->nroots; k++)

@@ -45,15 +45,13 @@ SYSTEM = re.compile(r"\b(?:l|f)?stat(?:at|x|fs)?\(|\bfstatfs\(|\bopenat2?\(|\bdc
                     r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|\binotify_|/proc/self/fd|\bstruct stat st")
 COMMENT = re.compile(r"/\*.*|^\s*\*.*|^[^;]*\*/")
 MAY_CALL = (
-    r"core/origin/dir/.*",                                # the row
-    r"core/store/(cache|index)/.*",                       # files of dcpfs itself, which lie in the user's cache
-    r"core/remote/disk\.c",                               # blocks of objects, in the user's cache
-    r"core/checkpoint/mounts\.c",                        # mounts of dcpfs on this machine
-    r"core/store/version/grants\.c",                     # who may read: only the file system has owners, modes, lists
-    r"fs/listen\.c",                                      # the socket of metrics, which nothing else made
-    r"fs/versions/watch\.c",                             # inotify: only the file system reports changes
-    r"core/store/layouts/layouts\.c",                       # the nearest name to a layout that the user misspelt
-    r"core/base/.*|fs/(session|mount|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
+    r"core/origin/dir/.*",                    # the row
+    r"core/store/(cache|index)/.*",           # files of dcpfs itself, which lie in the user's cache
+    r"core/(base/trim|remote/disk)\.c",       # the same: its old files, and blocks of objects
+    r"fs/(ops|tree/(attr|rows))\.c",          # attributes of the mount's own files, as FUSE wants them
+    r"fs/(session|listen)\.c",                # the mount point, and the socket of metrics, which nothing else made
+    r"fs/text/text\.c",                       # how many descriptors this process has
+    r"fs/versions/watch\.c",                  # inotify: only the file system reports changes
 )
 
 # What libc and the kernel give. Anything else in angle brackets needs an owner above.

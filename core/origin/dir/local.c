@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,6 +287,22 @@ static bool is_barred(const struct dcp_site *at, const char *name)
 	return faccessat(at->fd, name, R_OK | need, AT_EACCESS) < 0 && errno == EACCES;
 }
 
+static int find_path(const struct dcp_site *at, const char *name, char path[PATH_MAX])
+{
+	dcp_auto_fd int fd = strcmp(name, ".") ? dcp_open_below(at->fd, name, O_PATH) : -1;
+	char link[32];
+	ssize_t n;
+
+	if (fd < 0 && strcmp(name, ".") != 0)
+		return fd;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd < 0 ? at->fd : fd);
+	n = readlink(link, path, PATH_MAX);
+	if (n <= 0 || n == PATH_MAX || *path != '/')
+		return -ENOENT;
+	path[n] = '\0';
+	return 0;
+}
+
 static int open_again(const struct dcp_site *at, struct dcp_site *out)
 {
 	int fd = fcntl(at->fd, F_DUPFD_CLOEXEC, 3);
@@ -535,6 +552,7 @@ const struct dcp_origin dcp_origin_local = {
 	.open = open_file,
 	.id = find_id,
 	.barred = is_barred,
+	.path = find_path,
 	.again = open_again,
 	.close = close_place,
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parse/layout/layout.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -110,20 +109,18 @@ static int fail_no_file(const char *path, struct dcp_err *err)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	struct dcp_near nearness = dcp_near_to(base);
-	char dir[PATH_MAX], near[NAME_MAX + 1] = "";
-	struct dirent *e;
-	DIR *d;
+	dcp_auto_dir struct dcp_dir d = { 0 };
+	char above[PATH_MAX];
+	const char *near = NULL;
 
-	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+	snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - path) + 1 : 1,
 		 slash ? path : ".");
-	d = opendir(dir);
-	while (d && (e = readdir(d)))
-		if (e->d_name[0] != '.' && dcp_near_take(&nearness, e->d_name))
-			strcpy(near, e->d_name);
-	if (d)
-		closedir(d);
+	dcp_dir_open(above, &d, NULL);
+	for (size_t i = 0; i < d.n; i++)
+		if (*d.entries[i].name != '.' && dcp_near_take(&nearness, d.entries[i].name))
+			near = d.entries[i].name;
 	return dcp_fail(err, -ENOENT, "layout %.300s: %s%s%.80s%s", path, strerror(ENOENT),
-			*near ? ", nearest is \"" : "", near, *near ? "\"" : "");
+			near ? ", nearest is \"" : "", near ? near : "", near ? "\"" : "");
 }
 
 static int read_all(const struct dcp_blob *file, const char *path, struct dcp_buf *out,

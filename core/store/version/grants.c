@@ -2,23 +2,18 @@
 #include "core/store/version/grants.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/origin/dir/dir.h"
+#include "core/origin/origin.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"
 
-enum { LIST_MAX = 16 << 10 }; /* bytes of an access control list; 2,000 entries */
 enum { LISTED = DCP_NEED_SEARCH | DCP_NEED_READ };
 
 /* A directory whose rights were read. */
@@ -28,74 +23,19 @@ struct place {
 	struct dcp_rights rights;
 };
 
-struct dcp_rights dcp_grants_alone(void)
+/* The rights of users who have all permissions @need on @path. */
+static struct dcp_rights rights_at(const struct dcp_grants *g, const char *path, uint32_t need,
+				   uint64_t *dev)
 {
-	return (struct dcp_rights){ geteuid(), getegid(), 0400 };
-}
-
-/* ---- one file or directory ---- */
-
-/* Servers of these file systems decide by the mode and list that we read. Other remote file systems
- * may decide by anything else. */
-static bool is_known_remote(uint32_t type)
-{
-	static const uint32_t kinds[] = { NFS_SUPER_MAGIC, 0x00c36400 /* Ceph */,
-					  AUTOFS_SUPER_MAGIC, 0x0bd00bd0 /* Lustre */ };
-
-	for (size_t i = 0; i < DCP_LEN(kinds); i++)
-		if (type == kinds[i])
-			return true;
-	return false;
-}
-
-/* Do mode and list say who may read there? */
-static bool modes_are_reliable(const char *path)
-{
-	dcp_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
-	struct statfs fs;
-
-	return fd >= 0 && (dcp_is_local(fd) ||
-			   (fstatfs(fd, &fs) == 0 && is_known_remote((uint32_t)fs.f_type)));
-}
-
-/* Is there no access control list but POSIX's, or does the NFSv4 list say the same as the mode? */
-static bool nfs4_acl_equals_mode(const char *path, void *list)
-{
-	ssize_t n = getxattr(path, "system.nfs4_acl", list, LIST_MAX);
-
-	return n < 0 ? errno == ENODATA || errno == ENOTSUP
-		     : dcp_rights_nfs4_is_mode(list, (size_t)n);
-}
-
-static struct dcp_rights rights_of(const char *path, const struct stat *st, uint32_t need)
-{
-	struct dcp_rights r = dcp_rights_of_mode(st->st_uid, st->st_gid, st->st_mode, need);
-	char list[LIST_MAX];
-	ssize_t n = getxattr(path, "system.posix_acl_access", list, sizeof(list));
-
-	if (n < 0 && errno != ENODATA && errno != ENOTSUP)
-		return dcp_grants_alone();
-	if (n < 0 && errno == ENOTSUP && !nfs4_acl_equals_mode(path, list))
-		return dcp_grants_alone();
-	if (n > 0 && dcp_rights_of_acl(st->st_uid, st->st_gid, list, (size_t)n, need, &r) < 0)
-		return dcp_grants_alone();
-	return r;
-}
-
-static struct dcp_rights rights_at(const struct dcp_grants *g, const char *path, uint32_t need)
-{
-	struct stat st;
-
-	if (stat(path, &st) < 0 || (!g->copied && !modes_are_reliable(path)))
-		return dcp_grants_alone();
-	return rights_of(path, &st, need);
+	return dcp_rights_of_path(path, need, g->copied ? NULL : dev);
 }
 
 /* Also note who may change the file, if that is requested. */
-static void see_writers(struct dcp_grants *g, const char *path, const struct stat *st)
+static void see_writers(struct dcp_grants *g, const char *path)
 {
 	if (g->copied)
-		g->writers = dcp_rights_meet(g->writers, rights_of(path, st, DCP_NEED_WRITE));
+		g->writers =
+			dcp_rights_meet(g->writers, rights_at(g, path, DCP_NEED_WRITE, NULL));
 }
 
 /* ---- directories ---- */
@@ -119,7 +59,6 @@ static int ask_rights(struct dcp_grants *g, const char *path, size_t len, uint32
 {
 	size_t n;
 	struct place *p = get_places(g, &n), now = { .need = need };
-	struct stat st;
 
 	for (size_t i = n; i-- > 0;) /* the last entry is the most likely match */
 		if (strncmp(p[i].path, path, len) == 0 && !p[i].path[len]) {
@@ -129,9 +68,8 @@ static int ask_rights(struct dcp_grants *g, const char *path, size_t len, uint32
 	now.path = strndup(path, len);
 	if (!now.path)
 		return -ENOMEM;
-	*out = now.rights = rights_at(g, now.path, need);
-	if (g->copied && stat(now.path, &st) == 0)
-		see_writers(g, now.path, &st);
+	*out = now.rights = rights_at(g, now.path, need, &g->dev);
+	see_writers(g, now.path);
 	dcp_buf_add(&g->dirs, &now, sizeof(now));
 	if (!dcp_buf_error(&g->dirs))
 		return 0;
@@ -189,7 +127,7 @@ static struct dcp_grants *create_grants(const char *source)
 		return NULL;
 	}
 	g->way = DCP_RIGHTS_ALL;
-	g->data = g->beside = dcp_grants_alone();
+	g->data = g->beside = dcp_rights_alone();
 	return g;
 }
 
@@ -213,9 +151,10 @@ bool dcp_grants_changed(const struct dcp_grants *g)
 {
 	size_t n;
 	const struct place *p = get_places(g, &n);
+	uint64_t dev = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (!dcp_rights_equal(rights_at(g, p[i].path, p[i].need), p[i].rights))
+		if (!dcp_rights_equal(rights_at(g, p[i].path, p[i].need, &dev), p[i].rights))
 			return true;
 	return false;
 }
@@ -241,15 +180,15 @@ int dcp_grants_source(const char *source, struct dcp_grants **out)
 {
 	struct dcp_grants *g = create_grants("");
 	dcp_auto_free char *named = NULL, *real = NULL;
-	struct stat st;
+	struct dcp_dirent e;
 	int rc = g ? dcp_source_resolve(source, &named) : -ENOMEM;
 
 	if (rc < 0)
 		return finish_grants(g, rc, out);
 	real = realpath(named, NULL);
-	if (!real || stat(real, &st) < 0) {
-		g->way = dcp_grants_alone();
-	} else if (S_ISDIR(st.st_mode)) {
+	if (!real || dcp_path_look(real, &e) < 0) {
+		g->way = dcp_rights_alone();
+	} else if (e.is_dir) {
 		rc = pass_dirs(g, real, DCP_NEED_SEARCH, LISTED, &g->way);
 	} else {
 		rc = pass_above(g, real, DCP_NEED_SEARCH, &g->way);
@@ -269,9 +208,9 @@ struct dcp_rights dcp_grants_of_file(const char *path)
 	struct dcp_rights r = DCP_RIGHTS_ALL;
 
 	if (!g || pass_above(g, real, DCP_NEED_SEARCH, &r) < 0)
-		r = dcp_grants_alone();
+		r = dcp_rights_alone();
 	else
-		r = dcp_rights_meet(r, rights_at(g, real, DCP_NEED_READ));
+		r = dcp_rights_meet(r, rights_at(g, real, DCP_NEED_READ, &g->dev));
 	dcp_grants_free(g);
 	return r;
 }
@@ -293,7 +232,7 @@ int dcp_grants_version(const struct dcp_grants *source, const char *where,
 		if (real)
 			rc = pass_dirs(g, real, LISTED, LISTED, &g->way);
 		else
-			g->way = path ? dcp_grants_alone() : g->way;
+			g->way = path ? dcp_rights_alone() : g->way;
 		rc = path ? rc : -ENOMEM;
 	}
 	return finish_grants(g, rc, out);
@@ -301,74 +240,26 @@ int dcp_grants_version(const struct dcp_grants *source, const char *where,
 
 /* ---- files ---- */
 
-struct looking {
-	struct dcp_grants *g;
-	int dirfd;
-	char dir[PATH_MAX]; /* its real path */
-	dev_t dev;          /* the last examined file system, and whether modes decide on it */
-	bool reliable, asked;
-};
-
-/* The real path of an open file; false: it no longer has one. */
-static bool path_of(int fd, char path[PATH_MAX])
-{
-	char name[32];
-	ssize_t n;
-
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-	n = readlink(name, path, PATH_MAX);
-	if (n <= 0 || n == PATH_MAX || *path != '/')
-		return false;
-	path[n] = '\0';
-	return true;
-}
-
-/* The real path of the file, links followed, and the rights of the directories on the way. 0,
- * -ENOMEM, or any other error: the rights cannot be found out. */
-static int find_file(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
-		     struct dcp_rights *way)
-{
-	dcp_auto_fd int fd = -1;
-	int n, rc;
-
-	if (!strchr(name, '/') && fstatat(l->dirfd, name, st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISREG(st->st_mode)) {
-		n = snprintf(path, PATH_MAX, "%s/%s", l->dir, name);
-		return n < PATH_MAX ? 0 : -ENAMETOOLONG;
-	}
-	rc = dcp_open_beneath(l->dirfd, name, &fd, st, NULL);
-	if (rc < 0)
-		return rc;
-	if (!path_of(fd, path))
-		return -ENOENT;
-	return pass_above(l->g, path, LISTED, way);
-}
-
-/* The rights of one file, and of the directories on the way to it. -ENOMEM. */
-static int look_at_file(struct looking *l, const char *name, struct dcp_rights *out,
-			struct dcp_rights *way)
+/* The rights of the file @name at @at, and of the directories on its real path. -ENOMEM. */
+static int look_at_file(struct dcp_grants *g, const struct dcp_site *at, const char *name,
+			struct dcp_rights *out, struct dcp_rights *way)
 {
 	char path[PATH_MAX];
-	struct stat st;
-	int rc = *l->dir ? find_file(l, name, path, &st, way) : -ENOENT;
+	int rc = dcp_site_path(at, name, path);
 
-	*out = dcp_grants_alone();
+	if (rc == 0)
+		rc = pass_above(g, path, LISTED, way);
+	*out = dcp_rights_alone();
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
-	see_writers(l->g, path, &st);
-	if (!l->asked || l->dev != st.st_dev) {
-		l->reliable = l->g->copied || modes_are_reliable(path);
-		l->dev = st.st_dev;
-		l->asked = true;
-	}
-	if (l->reliable)
-		*out = dcp_rights_meet(*way, rights_of(path, &st, DCP_NEED_READ));
+	see_writers(g, path);
+	*out = dcp_rights_meet(*way, rights_at(g, path, DCP_NEED_READ, &g->dev));
 	return 0;
 }
 
-int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n)
+int dcp_grants_files(struct dcp_grants *g, const struct dcp_site *at,
+		     const struct dcp_file_id *ids, size_t n)
 {
-	struct looking l = { .g = g, .dirfd = dirfd };
 	const struct dcp_rights *first = NULL;
 
 	g->files = calloc(n ? n : 1, sizeof(*g->files));
@@ -376,8 +267,6 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 		return -ENOMEM;
 	g->n = n;
 	g->data = g->beside = g->way;
-	if (!path_of(dirfd, l.dir))
-		*l.dir = '\0';
 	for (size_t i = 0; i < n; i++) {
 		struct dcp_rights way = g->way, *r = &g->files[i];
 		int rc;
@@ -385,7 +274,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 		*r = way;
 		if (!ids[i].ino) /* the file could not be opened, so nothing of it is shown */
 			continue;
-		rc = look_at_file(&l, ids[i].name, r, &way);
+		rc = look_at_file(g, at, ids[i].name, r, &way);
 		if (rc < 0)
 			return rc;
 		if (ids[i].shown) {
@@ -403,10 +292,10 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 /* ---- output written from the files ---- */
 
 /* Narrow @r to the users who may read each of these files. */
-static int meet_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n,
-		      struct dcp_rights *r)
+static int meet_files(struct dcp_grants *g, const struct dcp_site *at,
+		      const struct dcp_file_id *ids, size_t n, struct dcp_rights *r)
 {
-	int rc = dcp_grants_files(g, dirfd, ids, n);
+	int rc = dcp_grants_files(g, at, ids, n);
 
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		*r = dcp_rights_meet(*r, g->files[i]);
@@ -421,22 +310,22 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 {
 	dcp_auto_free char *named = NULL, *real = NULL;
 	char dir[PATH_MAX];
-	struct stat st;
+	struct dcp_dirent e;
 	int rc = dcp_source_resolve(source, &named);
 
 	if (rc < 0)
 		return rc;
 	real = realpath(named, NULL);
-	if (!real || stat(real, &st) < 0 || !path_of(v->at.fd, dir)) {
-		g->way = dcp_grants_alone();
+	if (!real || dcp_path_look(real, &e) < 0 || dcp_site_path(&v->at, ".", dir) < 0) {
+		g->way = dcp_rights_alone();
 		return 0;
 	}
-	if (S_ISDIR(st.st_mode))
+	if (e.is_dir)
 		rc = ask_rights(g, real, strlen(real), LISTED, &g->way);
 	free(g->source);
 	g->source = real;
 	real = NULL;
-	return rc == 0 && S_ISDIR(st.st_mode) ? pass_dirs(g, dir, LISTED, LISTED, &g->way) : rc;
+	return rc == 0 && e.is_dir ? pass_dirs(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
 /* Narrow @r by the files beside the version, wherever they lie. */
@@ -445,7 +334,7 @@ static int meet_beside(struct dcp_grants *g, const struct dcp_derived *d, struct
 	int rc = 0;
 
 	for (size_t i = 0; d && rc == 0 && i < d->nbeside; i++)
-		rc = meet_files(g, d->beside[i].place.fd, d->beside[i].id, d->beside[i].n, r);
+		rc = meet_files(g, &d->beside[i].place, d->beside[i].id, d->beside[i].n, r);
 	return rc;
 }
 
@@ -466,7 +355,7 @@ int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_
 	r = g->way;
 	ids = dcp_index_files(v->index, &n);
 	if (rc == 0)
-		rc = meet_files(g, v->at.fd, ids, n, &r);
+		rc = meet_files(g, &v->at, ids, n, &r);
 	if (rc == 0)
 		rc = meet_beside(g, v->derived, &r);
 	if (rc == 0) {

@@ -7,18 +7,18 @@
  * real path, and read permission on the file. Directories from SOURCE down must be readable
  * too, since the names of versions and files are shown.
  *
- * Some file systems decide by more than that (FUSE, SMB, unknown ones; NFSv4 with entries for
- * single users). There only the user of this process gets rights, because this user can copy the
- * files anyway. Mandatory access control is not considered.
+ * Where that cannot be found out (core/origin/dir/rights.h) only the user of this process gets
+ * rights, because this user can copy the files anyway. Mandatory access control is not considered.
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "core/base/buf.h"
-#include "core/model/rights.h"
+#include "core/origin/dir/rights.h"
 
 struct dcp_file_id;
+struct dcp_site;
 struct dcp_version;
 
 struct dcp_grants {
@@ -37,6 +37,7 @@ struct dcp_grants {
 	bool copied;
 	/* if @copied: rights to change every examined file and directory */
 	struct dcp_rights writers;
+	uint64_t dev;        /* the last device found to decide by mode and list alone */
 	char *source;        /* real path of SOURCE; "" while this is about SOURCE itself */
 	struct dcp_buf dirs; /* the directories that were examined: see grants.c */
 };
@@ -50,8 +51,9 @@ int dcp_grants_source(const char *source, struct dcp_grants **out);
 int dcp_grants_version(const struct dcp_grants *source, const char *where,
 		       struct dcp_grants **out);
 
-/* Examine the version's files. -ENOMEM. */
-int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n);
+/* Examine the version's files, which lie at @at. -ENOMEM. */
+int dcp_grants_files(struct dcp_grants *g, const struct dcp_site *at,
+		     const struct dcp_file_id *ids, size_t n);
 
 /* Have the rights of the directories changed since? (A change of the rights of a file changes its
  * ctime, which dcp_version_check() compares.) */
@@ -74,6 +76,3 @@ struct dcp_rights dcp_grants_of_file(const char *path);
  */
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out);
-
-/* Rights of the user of this process alone. */
-struct dcp_rights dcp_grants_alone(void);

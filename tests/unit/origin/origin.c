@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/origin/dir/dir.h"
@@ -77,11 +78,37 @@ static void names_do_not_lead_out(void **state)
 	t_dir_remove(&d);
 }
 
+/* Links are followed as far as they stay inside. */
+static void path_is_the_real_one(void **state)
+{
+	struct dcp_site none = { 0 }, nested = { .row = &dcp_origin_nested };
+	char path[PATH_MAX];
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "origin");
+	t_dir_text(&d, "a/b", "x");
+	assert_int_equal(symlink("a/b", t_dir_path(&d, "link")), 0);
+	assert_int_equal(dcp_site_path(&d.at, ".", path), 0);
+	assert_string_equal(path, d.root);
+	assert_int_equal(dcp_site_path(&d.at, "link", path), 0);
+	assert_string_equal(path, t_dir_path(&d, "a/b"));
+	assert_int_equal(dcp_site_path(&d.at, "a", path), 0);
+	assert_string_equal(path, t_dir_path(&d, "a"));
+	assert_int_equal(dcp_site_path(&d.at, "none", path), -ENOENT);
+	assert_int_equal(dcp_site_path(&d.at, "../x", path), -EXDEV);
+	t_case("sources without paths");
+	assert_int_equal(dcp_site_path(&nested, ".", path), -ENOTSUP);
+	assert_int_equal(dcp_site_path(&none, ".", path), -ENOTSUP);
+	t_dir_remove(&d);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_read_and_compared),
 		cmocka_unit_test(names_do_not_lead_out),
+		cmocka_unit_test(path_is_the_real_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

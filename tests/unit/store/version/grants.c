@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * covers: origin/dir/rights
+ */
 #include "tests/unit/t.h"
 #include "tests/unit/t/parse/dir.h"
 
@@ -8,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/model/tensor.h"
+#include "core/origin/origin.h"
 #include "core/store/version/grants.h"
 
 /* A source with one version: two shards, one in a directory of its own, one by a link, and a
@@ -74,12 +78,12 @@ static struct dcp_grants *of_source(void)
 static struct dcp_grants *look(void)
 {
 	struct dcp_grants *source = of_source(), *g;
-	struct t_dir v = { .fd = -1 };
+	struct dcp_site at;
 
 	assert_int_equal(dcp_grants_version(source, "v", &g), 0);
-	v.fd = open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_int_equal(dcp_grants_files(g, v.fd, ids, DCP_LEN(ids)), 0);
-	close(v.fd);
+	at = dcp_site_at(open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	assert_int_equal(dcp_grants_files(g, &at, ids, DCP_LEN(ids)), 0);
+	dcp_site_close(&at);
 	dcp_grants_free(source);
 	return g;
 }
@@ -172,16 +176,16 @@ static void versions_without_files_are_open_to_none(void **state)
 	(void)state;
 	assert_int_equal(dcp_grants_version(source, "v", &g), 0);
 	assert_int_equal(g->way.mode, 0444);
-	assert_true(dcp_rights_equal(g->data, dcp_grants_alone()));
+	assert_true(dcp_rights_equal(g->data, dcp_rights_alone()));
 	dcp_grants_free(g);
 	t_case("one that is gone");
 	assert_int_equal(dcp_grants_version(source, "none", &g), 0);
-	assert_true(dcp_rights_equal(g->way, dcp_grants_alone()));
+	assert_true(dcp_rights_equal(g->way, dcp_rights_alone()));
 	dcp_grants_free(g);
 	dcp_grants_free(source);
 	t_case("no source");
 	assert_int_equal(dcp_grants_source("/nonexistent", &source), 0);
-	assert_true(dcp_rights_equal(source->way, dcp_grants_alone()));
+	assert_true(dcp_rights_equal(source->way, dcp_rights_alone()));
 	dcp_grants_free(source);
 }
 
@@ -197,7 +201,7 @@ static void rights_of_a_file_include_its_path(void **state)
 	assert_int_equal(dcp_grants_of_file(path).mode, 0440);
 	change("src", 0700);
 	assert_int_equal(dcp_grants_of_file(path).mode, 0400);
-	assert_true(dcp_rights_equal(dcp_grants_of_file("/nonexistent/x"), dcp_grants_alone()));
+	assert_true(dcp_rights_equal(dcp_grants_of_file("/nonexistent/x"), dcp_rights_alone()));
 	change("src", 0755);
 	change("src/v", 0755);
 }
@@ -206,18 +210,19 @@ static void rights_of_a_file_include_its_path(void **state)
 static void a_file_as_the_source_counts_alone(void **state)
 {
 	struct dcp_grants *source, *g;
-	int fd = open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dcp_site at = dcp_site_at(
+		open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 
 	(void)state;
 	change("src/v", 0711);
 	assert_int_equal(dcp_grants_source(t_dir_path(&dir, "src/v/a.distcp"), &source), 0);
 	assert_int_equal(source->way.mode, 0444);
 	assert_int_equal(dcp_grants_version(source, "", &g), 0);
-	assert_int_equal(dcp_grants_files(g, fd, ids, 1), 0);
+	assert_int_equal(dcp_grants_files(g, &at, ids, 1), 0);
 	assert_int_equal(g->data.mode, 0444);
 	dcp_grants_free(g);
 	dcp_grants_free(source);
-	close(fd);
+	dcp_site_close(&at);
 	change("src/v", 0755);
 }
 
