@@ -119,6 +119,9 @@ struct dcp_origin {
 		    struct dcp_err *err);
 	/* Describe the entry @name. NULL: list() already gives everything. */
 	int (*look)(const struct dcp_site *at, const char *name, struct dcp_dirent *out);
+	/* Copy the target of the symbolic link @name, as written, without a NUL: at most @size
+	 * bytes. Returns their number. NULL: there are no links. */
+	int (*link)(const struct dcp_site *at, const char *name, char *to, size_t size);
 	/* Open the directory @name below the site. The caller has checked the name. -ENOENT,
 	 * -ENOTDIR, -EXDEV, ... */
 	int (*below)(const struct dcp_site *at, const char *name, struct dcp_site *out);

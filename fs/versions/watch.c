@@ -12,25 +12,22 @@
 #include "fs/versions/versions.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/inotify.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
+#include "core/origin/dir/notify.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/grants.h"
@@ -45,111 +42,78 @@ enum {
 	SETTLE_MAX_MS = 2000, /* while events change no version: a log that grows beside them */
 	CALM_MS = 10000,      /* without events, after which the next one counts as the first */
 	SHARE = 4,            /* scans take at most a fifth of the time */
-	MAX_WATCHES = 8192,   /* the user has other programs */
-	SELF = IN_DELETE_SELF | IN_MOVE_SELF,
-	EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE |
-		 IN_MODIFY | IN_ATTRIB | SELF,
 };
 
 enum cause { BY_CLOCK, BY_CHANGE, TO_END };
-
-struct watched {
-	int wd;
-	unsigned look; /* number of the last look that needed this watch */
-	bool above;    /* it watches the source itself, not its entries */
-};
 
 struct dcpfs_watch {
 	struct dcpfs *fs;
 	pthread_t thread;
 	int stop; /* eventfd */
-	int inotify;
-
-	struct dcp_buf list; /* struct watched, by wd */
-	unsigned looks;
-	bool blind;  /* not all changes are reported */
-	bool added;  /* watches, by the last look */
-	dev_t local; /* the last device found to be local */
+	struct dcp_notify notify;
 	struct dcp_seen seen;
 	int64_t seen_ns; /* CLOCK_REALTIME: begin of the last scan */
 };
 
 /* ---- what to watch ---- */
 
-/* The kernel numbers watches upwards, so new ones go to the end. */
-static bool keep_watch(struct dcpfs_watch *w, int wd, bool above)
+/* The file @name at @at, on the device @dev, is depended on. True: all its changes are reported to
+ * watches of @path, which is its real path. */
+static bool need_file(struct dcpfs_watch *w, const struct dcp_site *at, const char *name,
+		      uint64_t dev, char path[PATH_MAX])
 {
-	struct watched new = { wd, w->looks, above };
-	struct watched *list = DCP_ITEMS(w->list, struct watched);
-	size_t i, n = DCP_NITEMS(w->list, struct watched);
-
-	DCP_BISECT(i, 0, n, list[i].wd < wd);
-	if (i < n && list[i].wd == wd) {
-		list[i].above = above && (list[i].above || list[i].look != w->looks);
-		list[i].look = w->looks;
-		return true;
-	}
-	if (i < n || n == MAX_WATCHES)
-		return false;
-	dcp_buf_add(&w->list, &new, sizeof(new));
-	w->added = true;
-	return !dcp_buf_error(&w->list);
+	if (dcp_site_path(at, name, path) == 0)
+		return dcp_notify_need(&w->notify, path, dev);
+	w->notify.blind = true;
+	return false;
 }
 
-/* 0 or -errno. When watches run out, polling takes over. */
-static int add_watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
+/* Watch the directory @name, of @n bytes, at @at. */
+static void watch_dir(struct dcpfs_watch *w, const struct dcp_site *at, const char *name,
+		      size_t n)
 {
-	int wd = inotify_add_watch(w->inotify, path, mask), rc = wd < 0 ? -errno : 0;
+	dcp_auto_free char *dir = strndup(name, n);
+	char path[PATH_MAX];
 
-	if (wd >= 0 && !keep_watch(w, wd, mask & IN_MASK_ADD)) {
-		inotify_rm_watch(w->inotify, wd);
-		rc = -ENOSPC;
-	}
-	w->blind |= rc == -ENOSPC || rc == -ENOMEM;
-	return rc;
+	if (dir && dcp_site_path(at, dir, path) == 0)
+		dcp_notify_add(&w->notify, path, DCP_NOTIFY_ALL);
 }
 
-/* Does inotify see every change of what lies at @path, on the device @dev? */
-static bool is_local(struct dcpfs_watch *w, const char *path, uint64_t dev)
+/* Is @path @dir/@name? If not, a link leads there. */
+static bool is_below(const char *path, const char *dir, const char *name)
 {
-	dcp_auto_fd int fd = -1;
+	size_t n = strlen(dir);
 
-	if (dev == w->local)
-		return true;
-	fd = open(path, O_PATH | O_CLOEXEC);
-	if (fd < 0 || !dcp_is_local(fd))
-		return false;
-	w->local = dev;
-	return true;
+	return strncmp(path, dir, n) == 0 && path[n] == '/' && !strcmp(path + n + 1, name);
 }
 
 /* Watch the files of @ver outside the directory that it was found in. */
 static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 {
 	const struct dcp_version *v = dcpfs_opened(ver);
+	const struct dcp_site *at = v ? dcp_version_place(v) : NULL;
 	const struct dcp_file_id *ids;
+	char dir[PATH_MAX] = "";
 	bool plain = true;
 	size_t n = 0;
 
 	if (!v || ver->plain)
 		return;
+	dcp_site_path(at, ".", dir);
 	ids = dcp_index_files(dcp_version_index(v), &n);
 	for (size_t i = 0; i < n; i++) {
-		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 		const char *name = ids[i].name, *slash = strrchr(name, '/');
-		bool link = dcp_is_link(dcp_version_dirfd(v), name), local;
+		char path[PATH_MAX];
+		bool local, link;
 
-		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", dcp_version_dirfd(v), name);
-		if (dcp_buf_error(&path) || *name == '/' || !ids[i].ino)
+		if (*name == '/' || !ids[i].ino)
 			continue;
-		local = is_local(w, path.p, ids[i].dev);
+		local = need_file(w, at, name, ids[i].dev, path);
+		link = local && !is_below(path, dir, name);
 		if (link)
-			add_watch(w, path.p, EVENTS);
-		if (slash) {
-			path.p[path.n - strlen(slash)] = '\0';
-			add_watch(w, path.p, EVENTS | IN_ONLYDIR);
-		}
-		w->blind |= !local;
+			dcp_notify_add(&w->notify, path, DCP_NOTIFY_ALL);
+		if (slash)
+			watch_dir(w, at, name, (size_t)(slash - name));
 		plain &= local && !link && !slash;
 	}
 	ver->plain = plain;
@@ -162,7 +126,7 @@ static void watch_above(struct dcpfs_watch *w)
 
 	while (path && (slash = strrchr(path, '/')) != NULL && slash > path) {
 		*slash = '\0';
-		add_watch(w, path, SELF | IN_MASK_ADD);
+		dcp_notify_add(&w->notify, path, DCP_NOTIFY_NAME);
 	}
 	free(path);
 }
@@ -171,11 +135,10 @@ static void watch_above(struct dcpfs_watch *w)
 static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
 {
 	const char *path;
-	struct stat st;
 
 	for (size_t i = 0; g && (path = dcp_grants_dir(g, i)) != NULL; i++) {
-		add_watch(w, path, IN_ATTRIB | SELF | IN_MASK_ADD);
-		w->blind |= stat(path, &st) < 0 || !is_local(w, path, st.st_dev);
+		dcp_notify_add(&w->notify, path, DCP_NOTIFY_RIGHTS);
+		dcp_notify_need(&w->notify, path, 0);
 	}
 }
 
@@ -187,23 +150,15 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 		hf && dcpfs_opened(hf) ? dcp_hf_assets(dcpfs_opened(hf)) : NULL;
 
 	for (size_t i = 0; a && i < a->n; i++) {
-		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 		const struct dcp_file_id *id = dcp_asset_id(a, i);
+		char path[PATH_MAX];
 
-		if (dcp_buf_printf(&path, "/proc/self/fd/%d/%s",
-				   a->root[a->at[i].root].place.fd, id->name) < 0)
-			continue;
-		w->blind |= !is_local(w, path.p, id->dev);
+		need_file(w, &a->root[a->at[i].root].place, id->name, id->dev, path);
 	}
 	/* Watch directories in which files may appear and disappear. */
-	for (size_t i = 0; a && i < a->ndirs; i++) {
-		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
-
-		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->dir[i].root].place.fd,
-			       a->dir[i].path);
-		if (!dcp_buf_error(&path))
-			add_watch(w, path.p, EVENTS | IN_ONLYDIR);
-	}
+	for (size_t i = 0; a && i < a->ndirs; i++)
+		watch_dir(w, &a->root[a->dir[i].root].place, a->dir[i].path,
+			  strlen(a->dir[i].path));
 	for (size_t i = 0; a && i < DCP_LEN(hf->hf->grants); i++)
 		watch_rights(w, hf->hf->grants[i]);
 	dcpfs_version_put(hf);
@@ -212,23 +167,22 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 /* Watch exactly what the last scan depended on. */
 static void set_watches(struct dcpfs_watch *w)
 {
-	size_t n, kept = 0;
-	struct watched *list;
+	struct dcp_notify *n = &w->notify;
 
-	w->looks++;
-	w->blind = w->inotify < 0 || w->seen.failed;
-	w->added = false;
-	if (w->inotify < 0)
+	dcp_notify_begin(n);
+	if (n->fd < 0)
 		return;
+	n->blind |= w->seen.failed;
 	watch_above(w);
 	for (size_t i = 0; i < dcp_seen_count(&w->seen); i++) {
 		const struct dcp_look *look = dcp_seen_at(&w->seen, i);
 		const char *path = dcp_seen_path(&w->seen, i);
-		int rc = look->listed ? add_watch(w, path, EVENTS) : 0;
+		int rc = look->listed ? dcp_notify_add(n, path, DCP_NOTIFY_ALL) : 0;
 
 		/* The directory above reports changes of the others. */
-		w->blind |= (i == 0 && rc < 0) ||
-			    (look->id.ino && !is_local(w, path, look->id.dev));
+		n->blind |= i == 0 && rc < 0;
+		if (look->id.ino)
+			dcp_notify_need(n, path, look->id.dev);
 	}
 	watch_rights(w, w->fs->grants);
 	for (size_t i = 0; i < w->fs->nversions; i++) {
@@ -236,16 +190,7 @@ static void set_watches(struct dcpfs_watch *w)
 		watch_rights(w, w->fs->versions[i]->grants);
 		watch_assets(w, w->fs->versions[i]);
 	}
-	list = DCP_ITEMS(w->list, struct watched);
-	n = DCP_NITEMS(w->list, struct watched);
-	for (size_t i = 0; i < n; i++) {
-		if (list[i].look == w->looks)
-			list[kept++] = list[i];
-		else
-			inotify_rm_watch(w->inotify, list[i].wd);
-	}
-	w->list.n = kept * sizeof(*list);
-	dcpfs_gauge(&w->fs->stats, DCPFS_STAT_WATCHES, kept);
+	dcpfs_gauge(&w->fs->stats, DCPFS_STAT_WATCHES, dcp_notify_end(n));
 }
 
 /* ---- looking ---- */
@@ -286,37 +231,13 @@ static bool looks_different(struct dcpfs_watch *w)
 	return differs;
 }
 
-static bool is_concerned(const struct dcpfs_watch *w, const struct inotify_event *e)
-{
-	const struct watched *list = DCP_ITEMS(w->list, struct watched), *from;
-
-	if (e->mask & IN_IGNORED) /* a removed watch */
-		return false;
-	if (!e->len)
-		return true;
-	from = DCP_FIND(&e->wd, list, DCP_NITEMS(w->list, struct watched), dcp_by_u32);
-	return !from || !from->above;
-}
-
-/* Read the pending events; true if any reports a change. */
+/* Take the pending reports; true if any is of a change. */
 static bool drain_events(const struct dcpfs_watch *w)
 {
-	_Alignas(struct inotify_event) char events[4096];
-	bool changed = false;
 	eventfd_t asked;
-	ssize_t n;
+	bool read_badly = w->fs->suspicion >= 0 && eventfd_read(w->fs->suspicion, &asked) == 0;
 
-	if (w->fs->suspicion >= 0)
-		changed = eventfd_read(w->fs->suspicion, &asked) == 0;
-	while (w->inotify >= 0 && (n = read(w->inotify, events, sizeof(events))) > 0)
-		for (ssize_t at = 0; at < n;) {
-			struct inotify_event e;
-
-			memcpy(&e, events + at, sizeof(e));
-			changed |= is_concerned(w, &e);
-			at += (ssize_t)(sizeof(e) + e.len);
-		}
-	return changed;
+	return dcp_notify_take(&w->notify) || read_badly;
 }
 
 /* Wait for a change and then until events cease, or for the next poll or scan. */
@@ -324,7 +245,7 @@ static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_m
 				  int settle_ms)
 {
 	struct pollfd fds[3] = { { .fd = w->stop, .events = POLLIN },
-				 { .fd = w->inotify, .events = POLLIN },
+				 { .fd = w->notify.fd, .events = POLLIN },
 				 { .fd = w->fs->suspicion, .events = POLLIN } };
 	int64_t began = dcp_now_ms();
 	int n = poll(fds, 3, (int)DCP_MIN(DCP_MAX(timeout_ms, 0), WHOLE_MAX_MS));
@@ -357,20 +278,20 @@ static void *run_watch(void *arg)
 		int64_t began = dcp_now_ms(), next, now;
 
 		if (cause == BY_CHANGE || began >= whole_at ||
-		    (w->blind && looks_different(w))) {
+		    (w->notify.blind && looks_different(w))) {
 			bool changed = look_for_changes(w);
 
 			settle_ms = changed ? SETTLE_MS : DCP_MIN(2 * settle_ms, SETTLE_MAX_MS);
-			idle_ms = changed || cause == BY_CHANGE || w->blind
+			idle_ms = changed || cause == BY_CHANGE || w->notify.blind
 					  ? WHOLE_MS
 					  : DCP_MIN(2 * idle_ms, WHOLE_MAX_MS);
 			whole_at = DCP_MIN(dcp_now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
 			/* changes between the scan and its watches caused no event */
-			if (w->added && !w->blind && looks_different(w))
+			if (w->notify.added && !w->notify.blind && looks_different(w))
 				whole_at = 0;
 		}
 		now = dcp_now_ms();
-		next = w->blind ? DCP_MIN(whole_at, now + poll_ms(w)) : whole_at;
+		next = w->notify.blind ? DCP_MIN(whole_at, now + poll_ms(w)) : whole_at;
 		cause = wait_for_change(
 			w, DCP_MAX(next - now, SETTLE_MS),
 			(int)DCP_MIN(DCP_MAX((now - began) * SHARE, settle_ms), SETTLE_MAX_MS));
@@ -400,14 +321,13 @@ int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out)
 	if (!w)
 		return -ENOMEM;
 	w->fs = fs;
-	w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC); /* -1: only the timer is used */
+	dcp_notify_open(&w->notify); /* if that fails, only the timer is used */
 	w->stop = eventfd(0, EFD_CLOEXEC);
 	rc = w->stop < 0 ? -errno : start_thread(w);
 	if (rc < 0) {
 		if (w->stop >= 0)
 			close(w->stop);
-		if (w->inotify >= 0)
-			close(w->inotify);
+		dcp_notify_finish(&w->notify);
 		free(w);
 		return rc;
 	}
@@ -422,9 +342,7 @@ void dcpfs_watch_stop(struct dcpfs_watch *w)
 	if (eventfd_write(w->stop, 1) == 0)
 		pthread_join(w->thread, NULL);
 	close(w->stop);
-	if (w->inotify >= 0)
-		close(w->inotify);
-	dcp_buf_finish(&w->list);
+	dcp_notify_finish(&w->notify);
 	dcp_seen_finish(&w->seen);
 	free(w);
 }

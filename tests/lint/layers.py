@@ -33,7 +33,7 @@ OWNERS = (
     (r"expat\.h", r"core/remote/xml\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
     (r"linux/openat2\.h", r"core/origin/dir/open\.c"),
-    (r"sys/inotify\.h", r"fs/versions/watch\.c"),
+    (r"sys/inotify\.h", r"core/origin/dir/notify\.c"),
     (r"mpi.*", r"tools/load/comm/mpi\.c"),
     (r"nccl.*", r"tools/load/[a-z_/]*nccl[a-z_]*\.[ch]"),
     (r"cu(da|file).*", r"tools/load/[a-z_/]*(cuda|gds|cufile)[a-z_]*\.[ch]"),
@@ -41,9 +41,11 @@ OWNERS = (
 
 # Calls that only the file system's row of core/origin may make, as every other kind of source lacks what they ask:
 # descriptors, struct stat, directories of the kernel. The rest of the list is not about sources, or says why.
-SYSTEM = re.compile(r"\b(?:l|f)?stat(?:at|x|fs)?\(|\bfstatfs\(|\bopenat2?\(|\bdcp_open_beneath\(|\bfaccessat\(|\bopendir\(|\bscandirat\(|"
-                    r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|\binotify_|/proc/self/fd|\bstruct stat st")
+PAGES = r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|\| O_DIRECT\b|\binotify_"
+SYSTEM = (PAGES + r"|\b(?:l|f)?stat(?:at|x|fs)?\(|\bfstatfs\(|\bopenat2?\(|\bdcp_open_beneath\(|\bfaccessat\(|\bopendir\(|\bscandirat\(|"
+          r"\breadlink(?:at)?\(|/proc/self/fd|\bstruct stat st")
 COMMENT = re.compile(r"/\*.*|^\s*\*.*|^[^;]*\*/")
+RULES = (("tools/load/", PAGES), ("tools/", None), ("", SYSTEM))  # programs write files; libdcpload reads sources
 MAY_CALL = (
     r"core/origin/dir/.*",                    # the row
     r"core/store/(cache|index)/.*",           # files of dcpfs itself, which lie in the user's cache
@@ -51,7 +53,6 @@ MAY_CALL = (
     r"fs/(ops|tree/(attr|rows))\.c",          # attributes of the mount's own files, as FUSE wants them
     r"fs/(session|listen)\.c",                # the mount point, and the socket of metrics, which nothing else made
     r"fs/text/text\.c",                       # how many descriptors this process has
-    r"fs/versions/watch\.c",                  # inotify: only the file system reports changes
 )
 
 # What libc and the kernel give. Anything else in angle brackets needs an owner above.
@@ -124,9 +125,10 @@ def check(root):
         if parts[0] == "core" and (len(parts) < 3 or parts[1] not in FLOORS):
             bad.append(f"{rel}: stands on no floor; core has {' '.join(FLOORS)}")
             continue
-        free = parts[0] == "tools" or any(re.fullmatch(f, rel) for f in MAY_CALL)
+        free = not rel.endswith(".c") or any(re.fullmatch(f, rel) for f in MAY_CALL)
+        rule = None if free else next(rule for under, rule in RULES if rel.startswith(under))
         for no, line in enumerate(tree.text(root, rel).splitlines(), 1):
-            call = None if free or not rel.endswith(".c") else SYSTEM.search(COMMENT.sub("", line))
+            call = re.search(rule, COMMENT.sub("", line)) if rule else None
             if call:
                 bad.append(f"{rel}:{no}: {call.group()} is known to core/origin/dir/ alone: ask the site or the blob")
             m = INCLUDE.match(line)

@@ -75,16 +75,6 @@ static inline bool dcp_dir_has_dir(const struct dcp_dir *d, const char *name)
 }
 
 /*
- * Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always.
- * -EXDEV: the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL.
- */
-int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
-		     struct dcp_err *err);
-
-/* Is @name in the directory @dirfd a symbolic link? */
-bool dcp_is_link(int dirfd, const char *name);
-
-/*
  * A file of a checkpoint, opened to be parsed. @name is passed to the sink; the file may lie in a
  * directory below @d ("sharded/x").
  */
@@ -194,6 +184,12 @@ bool dcp_is_resident(const uint8_t *at);
 void dcp_bring_near(int fd, uint64_t off, uint64_t n);
 /* From now on, reads through @fd cause no read-ahead. */
 void dcp_stop_ahead(int fd);
+/* Drop the file from the page cache, also what is in the mapping @map of @size bytes (NULL: none).
+ * Pages that others map stay. */
+void dcp_forget_pages(int fd, const uint8_t *map, uint64_t size);
+/* A new descriptor of the same file, whose reads pass the page cache by (O_DIRECT); or a negative
+ * errno. */
+int dcp_open_direct(int fd);
 /*
  * Copy between two files inside the kernel. 1: done; 0: not possible, and some bytes may have been
  * copied; the caller then reads the bytes and so gets the error, if there is one.

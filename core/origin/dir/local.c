@@ -225,6 +225,13 @@ static int look_at_name(const struct dcp_site *at, const char *name, struct dcp_
 	return 0;
 }
 
+static int read_link(const struct dcp_site *at, const char *name, char *to, size_t size)
+{
+	ssize_t n = readlinkat(at->fd, name, to, size);
+
+	return n < 0 ? -errno : (int)n;
+}
+
 static int list_stream(const struct dcp_site *at, DIR *stream, dcp_entry_fn *fn, void *ctx)
 {
 	for (;;) {
@@ -548,6 +555,7 @@ const struct dcp_origin dcp_origin_local = {
 	.find = find_source,
 	.list = list_dir,
 	.look = look_at_name,
+	.link = read_link,
 	.below = open_below,
 	.open = open_file,
 	.id = find_id,
@@ -621,6 +629,25 @@ void dcp_bring_near(int fd, uint64_t off, uint64_t n)
 void dcp_stop_ahead(int fd)
 {
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+}
+
+void dcp_forget_pages(int fd, const uint8_t *map, uint64_t size)
+{
+	if (map) /* pages that are mapped and were touched would stay */
+		madvise((void *)(uintptr_t)map, size, MADV_DONTNEED);
+	fdatasync(fd); /* pages that are not written yet would stay, too */
+	/* The first call only marks pages that were just used, so call it twice. */
+	for (int k = 0; k < 2; k++)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+int dcp_open_direct(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 int dcp_copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n)

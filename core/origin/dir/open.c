@@ -21,7 +21,7 @@
  * walk: a path opened one component at a time, where the kernel has no openat2.
  */
 
-bool dcp_is_link(int dirfd, const char *name)
+static bool is_link(int dirfd, const char *name)
 {
 	struct stat st;
 
@@ -34,7 +34,7 @@ static int open_component(int dirfd, const char *name, int flags)
 	struct stat st;
 
 	if (fd < 0)
-		return dcp_is_link(dirfd, name) ? -EXDEV : code;
+		return is_link(dirfd, name) ? -EXDEV : code;
 	/* O_PATH | O_NOFOLLOW opens a link itself. */
 	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
 		close(fd);

@@ -262,7 +262,7 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 {
 	static const char *const files[] = { "latest", "latest_universal", "best", "last",
 					     "latest_checkpointed_iteration.txt" };
-	ssize_t n = e->is_link ? readlinkat(dir->at.fd, e->name, text, MAX_TEXT_TAGS - 1) : -1;
+	int n = e->is_link ? dir->at.row->link(&dir->at, e->name, text, MAX_TEXT_TAGS - 1) : -1;
 	dcp_auto_blob struct dcp_blob blob = { 0 };
 	bool known = dcp_has_extension(e->name, ".symlink") ||
 		     (strncmp(e->name, "latest", 6) == 0 && dcp_is_text_link(dir, e));
@@ -275,7 +275,7 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 								 NULL)) == 0 &&
 		    dcp_blob_read(&blob, 0, text,
 				  DCP_MIN(blob.size, (uint64_t)MAX_TEXT_TAGS - 1)) == 0)
-			n = (ssize_t)DCP_MIN(blob.size, (uint64_t)MAX_TEXT_TAGS - 1);
+			n = (int)DCP_MIN(blob.size, (uint64_t)MAX_TEXT_TAGS - 1);
 	}
 	if (n <= 0)
 		return false;

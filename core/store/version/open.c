@@ -501,11 +501,6 @@ const struct dcp_site *dcp_version_place(const struct dcp_version *v)
 	return &v->at;
 }
 
-int dcp_version_dirfd(const struct dcp_version *v)
-{
-	return v->at.fd;
-}
-
 const char *dcp_version_barred(const struct dcp_version *v)
 {
 	size_t n;

@@ -145,10 +145,8 @@ DCP_AUTO_PTR(struct dcp_version, dcp_version_close)
 const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
-/* The directory in which the version was found; and its descriptor, or -1 if it is not in the file
- * system. */
+/* The directory in which the version was found. */
 const struct dcp_site *dcp_version_place(const struct dcp_version *v);
-int dcp_version_dirfd(const struct dcp_version *v);
 /* The first existing file of the version that this user may not read; NULL: none. If there is such
  * a file, errors in the index come from missing rights, not from damage. */
 const char *dcp_version_barred(const struct dcp_version *v);

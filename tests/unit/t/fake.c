@@ -107,17 +107,18 @@ static int load_fake(const struct dcp_load *in, struct dcp_err *err)
 	char text[4096] = "", key[64], name[64];
 	struct telling w = { .n = 0 };
 	unsigned long long off, n;
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	uint32_t number;
 	int used, code = dcp_emit_file(in->sink, "COMMIT", &number);
 
 	t_fake.loads++;
 	if (code == 0)
-		code = dcp_open_beneath(in->dir->at.fd, "COMMIT", &fd, NULL, err);
+		code = dcp_site_open(&in->dir->at, "COMMIT", &blob, NULL, err);
 	if (code == 0 && t_fake.emit)
 		return t_fake.emit(in->sink);
-	if (code == 0 && read(fd, text, sizeof(text) - 1) < 0)
-		code = -EIO;
+	if (code == 0)
+		code = dcp_blob_read(&blob, 0, text,
+				     DCP_MIN(blob.size, (uint64_t)sizeof(text) - 1));
 	for (char *p = text;
 	     code == 0 && sscanf(p, "%63s %63s %llu %llu\n%n", key, name, &off, &n, &used) == 4;
 	     p += used)

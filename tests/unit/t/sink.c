@@ -84,13 +84,12 @@ static int check_files(const struct t_sink *s, const struct dcp_tensor *t, struc
 {
 	for (size_t i = 0; s->dir && i < t->npieces; i++) {
 		const struct dcp_piece *p = &t->pieces[i];
-		dcp_auto_fd int fd = -1;
-		struct stat st;
+		dcp_auto_blob struct dcp_blob blob = { 0 };
 
 		assert_true(p->file < s->nfiles);
-		if (dcp_open_beneath(s->dir->at.fd, s->file[p->file], &fd, &st, err) < 0)
+		if (dcp_site_open(&s->dir->at, s->file[p->file], &blob, NULL, err) < 0)
 			return -EBADMSG;
-		if (!dcp_range_ok(p->off, p->nbytes, (uint64_t)st.st_size))
+		if (!dcp_range_ok(p->off, p->nbytes, blob.size))
 			return dcp_fail_at(err, -EBADMSG, p->off, "piece past the end of %s",
 					   s->file[p->file]);
 	}
@@ -413,13 +412,13 @@ static int read_piece(const struct t_sink *s, const struct dcp_tensor *t,
 {
 	dcp_auto_buf struct dcp_buf buf = DCP_BUF_INIT;
 	struct dcp_source file, window;
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	struct place at;
-	int rc = dcp_open_beneath(s->dir->at.fd, s->file[p->file], &fd, NULL, err);
+	int rc = dcp_site_open(&s->dir->at, s->file[p->file], &blob, NULL, err);
 
 	if (rc < 0)
 		return rc;
-	assert_int_equal(dcp_source_fd(fd, &file), 0);
+	file = dcp_source_blob(&blob);
 	rc = locate_piece(t, p, &file, &window, &buf, &at, err);
 	return rc < 0 ? rc : gather_piece(t, p, &at, out, err);
 }

@@ -75,7 +75,7 @@ void t_version_check(struct dcp_version *v)
 	assert_int_equal(dcp_index_tensor(ix, row.id, &arena, &t, NULL), 0);
 	assert_int_equal(t.pieces[0].off, 60);
 	assert_non_null(dcp_version_files(v));
-	assert_true(dcp_version_dirfd(v) >= 0);
+	assert_true(dcp_version_place(v)->fd >= 0);
 	assert_int_equal(dcp_version_check(v, NULL), 0);
 	dcp_arena_finish(&arena);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/system.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 
@@ -70,15 +71,13 @@ static int queue_read(struct filling *f, int fd, uint64_t off, uint8_t *to, uint
 
 static int open_direct(struct filling *f)
 {
-	char path[40];
+	int fd;
 
 	if (f->file->fd < 0)
 		return -2;
 	if (f->direct == -1) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
-		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-		if (f->direct < 0)
-			f->direct = -2;
+		fd = dcp_open_direct(f->file->fd);
+		f->direct = fd < 0 ? -2 : fd;
 	}
 	return f->direct;
 }

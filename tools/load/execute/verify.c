@@ -12,13 +12,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
@@ -168,13 +168,8 @@ int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 		last = p->need[i].file;
 		if (dcp_files_hold(files, last, true, &file, NULL) < 0)
 			continue;
-		/* pages that are mapped and were touched would stay, too */
-		if (file->map && file->fd >= 0)
-			madvise((void *)(uintptr_t)file->map, file->size, MADV_DONTNEED);
-		fdatasync(file->fd); /* pages that are not written yet would stay */
-		/* The first call only marks pages that were just used, so call it twice. */
-		for (int k = 0; k < 2; k++)
-			posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+		if (file->fd >= 0)
+			dcp_forget_pages(file->fd, file->map, file->size);
 		dcp_files_release(files, last);
 	}
 	return load_agree(p->ck->comm, 0, err, (int)p->ck->config.timeout_ms);

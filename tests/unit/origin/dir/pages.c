@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/origin/dir/dir.h"
@@ -39,12 +40,8 @@ static void written_pages_are_cached(void **state)
 		assert_true(dcp_is_resident(map + at));
 	}
 	assert_false(dcp_is_cached(fd, 2 * BYTES));
-	munmap((void *)(uintptr_t)map, BYTES);
 	/* pages that were dropped are not there, on file systems that drop them (tmpfs does not) */
-	assert_int_equal(fsync(fd), 0);
-	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-	map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
-	assert_true(map != MAP_FAILED);
+	dcp_forget_pages(fd, map, BYTES);
 	if (!dcp_is_cached(fd, 0))
 		assert_false(dcp_is_resident(map));
 	munmap((void *)(uintptr_t)map, BYTES);
@@ -79,11 +76,36 @@ static void ranges_are_copied(void **state)
 	t_dir_remove(&d);
 }
 
+/* Where O_DIRECT is refused, that is said. */
+static void direct_descriptor_is_of_the_same_file(void **state)
+{
+	static char bytes[BYTES];
+	struct stat a, b;
+	struct t_dir d;
+	int fd, direct;
+
+	(void)state;
+	t_dir_make(&d, "pages");
+	t_dir_put(&d, "a", bytes, BYTES);
+	fd = open_of(&d, "a", O_RDONLY);
+	direct = dcp_open_direct(fd);
+	if (direct >= 0) {
+		assert_true(fcntl(direct, F_GETFL) & O_DIRECT);
+		assert_true(fstat(fd, &a) == 0 && fstat(direct, &b) == 0);
+		assert_true(a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+		close(direct);
+	}
+	close(fd);
+	assert_true(dcp_open_direct(fd) < 0);
+	t_dir_remove(&d);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(written_pages_are_cached),
 		cmocka_unit_test(ranges_are_copied),
+		cmocka_unit_test(direct_descriptor_is_of_the_same_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
