@@ -31,7 +31,18 @@ sys.path[:0] = [sys.argv[1], sys.argv[2]]
 import save
 from save import dcpfs, np
 how = json.loads(sys.argv[3])
-rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+ranks = int(os.environ["WORLD_SIZE"])
+started = []
+for rank in range(ranks):  # each a process, after the imports, which take longest
+    pid = os.fork()
+    if not pid:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        os.dup2(os.open(f"{sys.argv[4]}/{rank}", os.O_CREAT | os.O_WRONLY), 1)
+        break
+    started.append(pid)
+else:
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]))
+    sys.exit()
 mine = {}
 for key, whole, boxes in save.cut(how["seed"], ranks, how.get("scale", 1)):
     parts = [dcpfs.Box(np.array(whole[tuple(slice(*s) for s in box)], order="F"), [s[0] for s in box], whole.shape)
@@ -96,21 +107,19 @@ def job(ranks, **how):
         port = s.getsockname()[1]
     env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DCPLOAD_TIMEOUT": "120",
            "TORCHELASTIC_RESTART_COUNT": os.urandom(8).hex()}  # another job may have the same port
-    all_ranks = [subprocess.Popen([sys.executable, "-B", "-c", RANK, str(base.ROOT / "tools/python"), str(base.ROOT / "tests/python"),
-                                   json.dumps(how)], env=env | {"RANK": str(r), "LOCAL_RANK": str(r)},
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(ranks)]
-    said = []
-    for p in all_ranks:
+    with tempfile.TemporaryDirectory(prefix="dcpfs-ranks-") as said:
+        all_ranks = subprocess.Popen([sys.executable, "-B", "-c", RANK, str(base.ROOT / "tools/python"), str(base.ROOT / "tests/python"),
+                                      json.dumps(how), said], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     start_new_session=True)
         try:
-            out, err = p.communicate(timeout=240)
+            codes, err = all_ranks.communicate(timeout=240)
         except subprocess.TimeoutExpired:
-            for q in all_ranks:
-                q.kill()
+            os.killpg(all_ranks.pid, signal.SIGKILL)
             raise
-        if p.returncode and p.returncode != -signal.SIGKILL:
+        if all_ranks.returncode or set(json.loads(codes)) - {0, -signal.SIGKILL}:
             raise AssertionError(err)
-        said.append(json.loads(out) if out else None)
-    return said
+        texts = [pathlib.Path(said, str(r)).read_text(encoding="utf-8") for r in range(ranks)]
+    return [json.loads(text) if text else None for text in texts]
 
 
 class Saves(unittest.TestCase):
