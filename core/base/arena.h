@@ -41,6 +41,6 @@ void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
  */
 void *dcp_arena_dup(struct dcp_arena *a, const void *p, size_t n, size_t size);
 
-/* Copy of @n bytes, followed by a NUL; of a whole text. */
+/* Copy of @n bytes, or of a whole text, followed by a NUL. */
 char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n);
 char *dcp_arena_strdup(struct dcp_arena *a, const char *s);

@@ -18,8 +18,7 @@
 #define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* The cleanup function for dcp_auto_* of a pointer type: @release##_ptr, which calls
- * @release. */
+/* Define @release##_ptr(), the cleanup function for a dcp_auto_* of the type @type *. */
 #define DCP_AUTO_PTR(type, release)                                                            \
 	static inline void release##_ptr(type **p)                                             \
 	{                                                                                      \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cast_bits: one number as one of another type, by its bits, as dcp_dtype_cast() says.
+ * cast_bits: converts the bits of a number to another type, as dcp_dtype_cast() says.
  *
  * Plain arithmetic, so that the processor (core/model/dtype.c) and a GPU
  * (tools/load/memory/scatter.cu), which sets DCP_CAST_FN, round with the same code.
@@ -14,9 +14,9 @@
 #endif
 
 /*
- * float32 bits of a small float with @mb mantissa bits (at most 3) and the given bias, its
- * sign taken off (@m mantissa, @e exponent field). A subnormal is m * 2^(1 - bias - mb):
- * its highest set bit becomes the implicit one.
+ * The float32 bits of a small float without its sign: mantissa @m of @mb bits (at most 3),
+ * exponent field @e, the given bias. A subnormal is m * 2^(1 - bias - mb): its highest set
+ * bit becomes the implicit bit.
  */
 #define DCP_BITS_TOP(m) ((m) >= 4 ? 2u : (m) >= 2 ? 1u : 0u)
 #define DCP_BITS_SUBNORMAL(m, mb, bias)                                                        \

@@ -111,7 +111,7 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	dcp_printable(where, sizeof(where));
 	n = strlen(where);
 	if (strncmp(err->msg, where, n) == 0 && err->msg[n] == ':')
-		return code; /* the version is this file, so the message has it already */
+		return code; /* the message names it already: the version is a file */
 	dcp_err_say(err, code);
 	snprintf(whole, sizeof(whole), "%s: %s", where, err->msg);
 	memcpy(err->msg, whole, sizeof(err->msg) - 1); /* a cut message is better than none */

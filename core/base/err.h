@@ -40,9 +40,9 @@ void dcp_printable(char *s, size_t size);
 int dcp_err_say(struct dcp_err *err, int code);
 
 /*
- * For functions that return only a code: record for this thread why such a function failed with
- * @code; @text NULL: the reason is not known. dcp_err_noted() returns the recorded text once, and
- * otherwise the system's text for the code.
+ * For functions that return only a code. dcp_err_note() records for this thread why such a function
+ * failed with @code (@text NULL: not known). dcp_err_noted() returns this text once, and otherwise
+ * the system's text for the code.
  */
 void dcp_err_note(int code, const char *text);
 const char *dcp_err_noted(int code);

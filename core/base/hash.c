@@ -71,8 +71,8 @@ enum { STEP = 64 };
 #define PCLMUL __attribute__((target("pclmul")))
 
 /*
- * Multiply each half of 64 bits by x to the power that its half of @k stands for: the same
- * remainder at a later position.
+ * Add @x to @more, which comes later. To keep the remainder, each half of @x is multiplied by
+ * its half of @k.
  */
 static inline PCLMUL __m128i fold_register(__m128i x, __m128i k, __m128i more)
 {
@@ -103,7 +103,7 @@ static PCLMUL size_t fold_bytes(uint32_t *crc, const uint8_t *p, size_t n)
 	for (unsigned i = 1; i < 4; i++)
 		x[0] = fold_register(x[0], near, x[i]);
 	_mm_storeu_si128((void *)last, x[0]);
-	*crc = (uint32_t)crc32_z(UINT32_MAX, last, sizeof(last)); /* from a register of 0 */
+	*crc = (uint32_t)crc32_z(UINT32_MAX, last, sizeof(last)); /* the register begins at 0 */
 	return at;
 }
 

@@ -34,7 +34,7 @@ const char *dcp_hash_zlib_version(void);
 /* Extend @crc, the checksum of the preceding bytes (0: none), by @n bytes. */
 uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
 
-/* The checksum of the bytes of checksum @a followed by the @n bytes of checksum @b. */
+/* The checksum of bytes with checksum @a followed by @n bytes with checksum @b. */
 uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);
 
 /*

@@ -33,7 +33,7 @@ static inline int dcp_by_u64(const void *a, const void *b)
 
 /*
  * Set @i to the first number in [lo, hi) for which @before, an expression with @i, is false, or
- * to hi. It must be true for every number below that one and false for all others.
+ * to hi. @before must then be false for all higher numbers, too.
  */
 #define DCP_BISECT(i, lo, hi, before)                                                          \
 	do {                                                                                   \

@@ -62,7 +62,7 @@ bool dcp_near_take(struct dcp_near *near, const char *name)
 	return nearer;
 }
 
-static locale_t c_locale; /* (locale_t)0: out of memory, then the program's is used */
+static locale_t c_locale; /* (locale_t)0: out of memory, so the program's is used */
 
 static void make_locale(void)
 {

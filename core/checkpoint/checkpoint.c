@@ -314,7 +314,7 @@ struct nearest {
 	struct dcp_arena *arena;
 	const char *key;
 	enum nearness how;
-	size_t off;     /* bytes more, or the distance */
+	size_t off;     /* bytes beside the word; NEAR_LIKE: the distance */
 	uint64_t below; /* keys that are NEAR_BELOW */
 };
 

@@ -30,12 +30,12 @@ struct dcp_checkpoint {
 	struct dcp_arena *arena; /* for the texts below; set before dcp_checkpoint_find() */
 	struct dcp_store_opts store;
 	bool mapped; /* show versions as @map says */
-	/* @source and @where of this struct are filled in by dcp_checkpoint_open() */
+	/* dcp_checkpoint_open() fills in map.source and map.where */
 	struct dcp_hf_opts map;
 
 	/* What the path stands for. The caller may change these before dcp_checkpoint_scan(). */
 	const char *source;   /* the directory or file that is scanned */
-	const char *mount;    /* root of the mount whose versions these must be, or NULL */
+	const char *mount;    /* root of the mount that must show these versions, or NULL */
 	const char *wanted;   /* the version that the path names, or NULL */
 	const char *layout;   /* the layout, if the path names a rank's directory, or NULL */
 	uint32_t layout_rank; /* the rank of that directory */

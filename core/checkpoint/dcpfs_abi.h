@@ -27,7 +27,7 @@
 #define DCPFS_INFO_CONVERTED (1u << 0) /* elements are converted: widened for .npy, or cast */
 #define DCPFS_INFO_BROKEN (1u << 1)    /* the file cannot be read at all */
 #define DCPFS_INFO_DIRECTORY                                                                   \
-	(1u << 2) /* a directory; its blob is of one file with all its tensors */
+	(1u << 2) /* a directory; its blob is that of a single file of all its tensors */
 
 struct dcpfs_info {
 	uint8_t magic[8];

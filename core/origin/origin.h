@@ -13,7 +13,7 @@
  *
  * A new kind of source is one file and one row of dcp_origins.
  *
- * Parsers take a struct dcp_source: bytes by position, of a blob, of memory or of a part of them.
+ * Parsers read from a struct dcp_source: a blob, memory, or a part of either.
  */
 #pragma once
 #include <limits.h>
@@ -62,8 +62,8 @@ struct dcp_blob_ops {
 	/* The current size in bytes. NULL: the size does not change after opening. */
 	uint64_t (*size)(const struct dcp_blob *b);
 	/*
-	 * Map the whole file; NULL on failure (errno ENOMEM: no room for the mapping). The mapping
-	 * ends when the blob is closed. A NULL pointer: the source cannot be mapped.
+	 * Map the whole file until the blob is closed. Returns NULL on failure (errno ENOMEM: no
+	 * room for the mapping). Without this function, the source cannot be mapped.
 	 */
 	const uint8_t *(*map)(struct dcp_blob *b);
 	void (*close)(struct dcp_blob *b);
@@ -101,12 +101,11 @@ struct dcp_origin {
 	const char *name;
 	const char *
 		/*
-		 * the prefix of sources of this kind: "s3://"; NULL: the file system, or a kind
-		 * without sources of its own
+		 * the prefix of sources of this kind: "s3://"; NULL: the file system, or archives
 		 */
 		scheme;
-	/* an id is a tag of the server and identifies one content; ids made from clock times may
-	 * not */
+	/* an id is a tag of the server, so it identifies one content; an id made of times may not
+	 */
 	bool settled;
 	/*
 	 * Open the directory @source, or the directory that holds the file @source; *only is then

@@ -10,10 +10,10 @@
 /*
  * inflate: decode compressed bytes.
  *
- * Compressed bytes occur in three places: items inside a file, which are zstd streams as the
- * checkpoint extensions write them (one or more frames in a row, an empty frame at the end, no
- * recorded content size); members of ZIP archives; and whole files of the codecs below. Other bytes
- * after the stream are an error. Checksums of the codec are verified, gzip's too, which libarchive
+ * Compressed bytes occur in three places: whole files of the codecs below; members of ZIP archives;
+ * and items inside a file, which the checkpoint extensions write as zstd streams (one or more
+ * frames in a row, an empty frame at the end, no recorded content size). Other bytes after the
+ * stream are an error. Checksums of the codec are verified, gzip's too, which libarchive
  * ignores; lzma has none, and zstd and lz4 have them only if the writer chose so. inflate.c is the
  * only file that includes libarchive's headers.
  */
@@ -139,7 +139,7 @@ struct dcp_zip_member {
 int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 		 struct dcp_zip_member **out, size_t *n, struct dcp_err *err);
 
-/* Offset of the first data byte of @m: one read of its local header, whose name must be the
- * directory's. [*off, *off + m->packed) lies inside @src. */
+/* Offset of the first data byte of @m, by one read of its local header, which must have the same
+ * name. [*off, *off + m->packed) lies inside @src. */
 int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, uint64_t *off,
 		 struct dcp_err *err);

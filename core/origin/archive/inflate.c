@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed: with
- * guessing, libarchive would return bytes that are no such stream as content.
+ * libarchive reads the stream as its "raw" format, by a filter that is named: without
+ * a name, libarchive would pass on unchanged any bytes that none of its filters knows.
  */
 #include "core/origin/archive/archive.h"
 
@@ -93,8 +93,8 @@ static const struct {
 	[DCP_CODEC_DEFLATE] = { "deflate", ARCHIVE_FILTER_GZIP, 0, { 0 } },
 };
 
-/* Header that makes a gzip stream of bare deflate for the filter. The filter does not check the end
- * of the stream. */
+/* With this header in front, bare deflate is a gzip stream for the filter, which does not check the
+ * end. */
 static const unsigned char gzip_head[10] = { 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff };
 static const unsigned char gzip_end[8];
 

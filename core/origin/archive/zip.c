@@ -198,8 +198,8 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 	d->off = dcp_load_le32(eocd + 16);
 	d->end = at;
 	saturated = d->count == 0xffff || d->size == UINT32_MAX || d->off == UINT32_MAX;
-	/* The signature of a locator may also be the last bytes of the directory: is there room for
-	 * a locator? */
+	/* The last bytes of the directory may look like a locator: is there room for a locator
+	 * after it? */
 	room = saturated || (at >= LOCATOR_SIZE && d->off + d->size <= at - LOCATOR_SIZE);
 	if (room && eocd - tail->p >= LOCATOR_SIZE &&
 	    dcp_load_le32(eocd - LOCATOR_SIZE) == SIG_LOCATOR) {

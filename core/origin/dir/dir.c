@@ -532,7 +532,7 @@ static int open_member(const struct dcp_site *at, const char *name, struct dcp_b
 		out->size = DCP_MIN(m->size, m->src->size - m->off);
 	else
 		out->size = 0;
-	return id ? -ENOTSUP : 0; /* the archive has one */
+	return id ? -ENOTSUP : 0; /* only the archive has an id */
 }
 
 const struct dcp_origin dcp_origin_nested = {

@@ -35,10 +35,10 @@ struct dcp_dir {
 };
 
 /*
- * List @path. A regular file is taken as a directory that holds nothing else: its path is that
- * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
- * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen, if not NULL,
- * records what is examined, and must outlive the directory and those below it.
+ * List @path. A regular file is shown as a directory of this file alone, with the path of the file
+ * and the descriptor of its real directory. -ENOENT, -ENOTDIR (neither), -EACCES, -ENOMEM, -E2BIG
+ * (over a million names). @seen, if not NULL, records what is examined, and must outlive the
+ * directory and those below it.
  */
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
 		      struct dcp_err *err);
@@ -131,8 +131,8 @@ bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);
  * were read or stat'ed, and the identity (inode, size, times) of each just before.
  *
  * While all of these are unchanged, another scan would have the same result. The check costs one
- * statx for each, instead of a listing and a stat of every entry. It misses only in-place changes
- * of size or kind of files that were merely listed.
+ * statx for each, instead of a listing and a stat of every entry. It misses only changes
+ * in place of the size or kind of files that were listed but not examined.
  */
 
 #define DCP_SEEN_MAX 100000
@@ -147,7 +147,7 @@ struct dcp_seen {
 
 struct dcp_look {
 	struct dcp_file_id id; /* without a name; inode 0: the file did not exist */
-	bool listed;           /* it was listed: a directory, or the source of any kind */
+	bool listed;           /* a listed directory, or the source, which may be a file */
 };
 
 void dcp_seen_finish(struct dcp_seen *s);
@@ -157,8 +157,8 @@ void dcp_seen_finish(struct dcp_seen *s);
 void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,
 		   bool listed);
 
-/* Report that opening a file or directory returned @code. If the reason is a lack of descriptors or
- * memory, it may exist without being seen, so s->shortage is set. @s may be NULL. Returns @code. */
+/* Report that opening a file or directory returned @code. If descriptors or memory were short, the
+ * scan may have missed it, so s->shortage is set. @s may be NULL. Returns @code. */
 int dcp_seen_opening(struct dcp_seen *s, int code);
 
 size_t dcp_seen_count(const struct dcp_seen *s);
@@ -191,7 +191,7 @@ void dcp_forget_pages(int fd, const uint8_t *map, uint64_t size);
  * errno. */
 int dcp_open_direct(int fd);
 /*
- * Copy between two files inside the kernel. 1: done; 0: not possible, and some bytes may have been
- * copied; the caller then reads the bytes and so gets the error, if there is one.
+ * Copy between two files inside the kernel. 1: done; 0: not possible, or only in part: the caller
+ * then reads all the bytes, and so meets any error.
  */
 int dcp_copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n);

@@ -4,7 +4,7 @@
  * it.
  *
  *	dir.c          listing; functions for any directory; directories inside archives
- *	local.c        the file system: entries of a directory, the identity of each; pages in memory
+ *	local.c        the file system: entries of a directory, identities, pages in memory
  *	open.c         opening below a directory, also without openat2; links that may lead out
  */
 #pragma once
@@ -32,8 +32,7 @@ int dcp_open_fail(struct dcp_err *err, int code, const char *name);
 int dcp_open_walk(int dirfd, const char *name, int flags);
 
 /* Open the file that a link of Hugging Face's cache leads to (see open.c). -EXDEV: @name is no such
- * link.
- *  */
+ * link. */
 int dcp_open_blob(int dirfd, const char *name, int flags);
 
 /* ---- dir.c ---- */

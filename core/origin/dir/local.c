@@ -584,8 +584,8 @@ bool dcp_is_resident(const uint8_t *at)
 	return mincore((void *)page, 1, &in) < 0 || in & 1;
 }
 
-/* The pages of files of overlayfs belong to the files of the lower layers, so neither call of
- * dcp_is_cached() sees them. A mapping of a file that belongs to this user does. */
+/* Pages of overlayfs belong to the files of the lower layers, so neither call of dcp_is_cached()
+ * sees them. A mapping shows them, if this user owns the file. */
 static bool is_own_of_overlay(int fd)
 {
 	struct statfs fs;
@@ -614,8 +614,8 @@ bool dcp_is_cached(int fd, uint64_t off)
 	char byte;
 	struct iovec iov = { &byte, 1 };
 
-	/* Kernels on which preadv2() begins to read missing pages (from Linux 6.3 on) nearly always
-	 * have this call, which does not. */
+	/* From Linux 6.3 on, preadv2() begins to read missing pages; but nearly all these kernels
+	 * have cachestat(), which does not. */
 	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
 		return counts[0] != 0 || (is_own_of_overlay(fd) && is_mapped(fd, off));
 	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
