@@ -17,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/origin/origin.h"
 
-/* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
+/* struct dcp_json is never defined: it is another name for jansson's json_t. */
 static const json_t *value_of(const struct dcp_json *v)
 {
 	return (const json_t *)(const void *)v;

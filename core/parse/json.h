@@ -45,7 +45,7 @@ int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct 
  * Returns the new length. */
 size_t dcp_json_squeeze(char *text, size_t n);
 
-/* Parse a single string, which may hold U+0000: the two bytes C0 80 in @out. */
+/* Parse a single string. A U+0000 in it becomes the two bytes C0 80. */
 int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,
 		  struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);

@@ -62,7 +62,7 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 			 struct dcp_err *err);
 
 /*
- * magic: what kind of file has a misleading name?
+ * magic: the real kind of a file whose name misleads.
  *
  * Used for messages: a parser has refused the file, and the message explains why.
  */

@@ -56,7 +56,7 @@ static int translate_pattern(const char *pattern, struct dcp_buf *out, struct dc
 		if (set && *p == ']' && p > set)
 			set = NULL;
 		else if (set && *p == '[')
-			dcp_buf_str(out, "\\"); /* not a class of POSIX */
+			dcp_buf_str(out, "\\"); /* else "[:" begins a class */
 		else if (!set && *p == '[')
 			set = p + 1 + (p[1] == '^');
 		else if (!set && *p == '(' && (p[1] == '*' || p[1] == '?') &&

@@ -15,8 +15,7 @@
 #include "core/parse/json.h"
 
 /*
- * Hugging Face's tp_plan: one flat JSON object of strings.
- * Strings have no escapes, and messages name lines.
+ * Hugging Face's tp_plan: a flat JSON object of strings without escapes. Messages name its lines.
  */
 
 struct entry {
@@ -144,7 +143,7 @@ static int take_members(struct plan *plan, const char *text, size_t n)
 	return bad(plan->ps, "%s", err.msg);
 }
 
-/* Order by number of components, then by length: a parameter before its module. */
+/* Most components first, then the longest name: a parameter comes before its module. */
 static int by_length(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;

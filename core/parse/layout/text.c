@@ -122,7 +122,7 @@ static bool own_argument(struct reading *r, const struct layout_arg *a, const ch
 	return true;
 }
 
-/* The arguments of each kind, besides the words of shard. */
+/* The arguments of each kind, besides ways to split. */
 static const struct kind {
 	const char *word;
 	enum place_kind kind;

@@ -39,7 +39,7 @@ static int take_order(struct dcp_pv state, bool *swap, struct dcp_err *err)
 	return 0;
 }
 
-/* ml_dtypes registers its types with numpy; pickles have the class itself. */
+/* A pickle has a type of ml_dtypes as its class. */
 static enum dcp_dtype extension_dtype(struct dcp_pv class)
 {
 	const char *name = class.node->name;
@@ -147,7 +147,7 @@ static int lay_out_axes(struct dcp_ndarray *a, struct dcp_pv axes, struct dcp_er
 
 /* ---- payload ---- */
 
-/* Get the argument of a call _codecs.encode(str, 'latin1'); BYTES: a long text. */
+/* Get the text in a call of _codecs.encode(text, 'latin1'); a long text is BYTES. */
 static bool encoded_text(struct dcp_pv v, struct dcp_pv *text)
 {
 	const struct dcp_pv *arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the same bytes as numpy.save since 1.24: it leaves room for the first dimension to grow to
- * 21 digits, then pads, by a whole 64 bytes if no padding is needed. */
+/* Writes the same bytes as numpy.save since 1.24: it leaves room for a first dimension of 21
+ * digits, then pads by 1 to 64 bytes. */
 #include "core/parse/numpy/numpy.h"
 
 #include <errno.h>

@@ -12,8 +12,8 @@
 #include "core/parse/pickle/pickle.h"
 
 /*
- * npy: the header before the bytes of an array: written as numpy.load expects it, read as any
- * writer wrote it.
+ * npy: the header before the bytes of an array. It is written as numpy.save does, and read in the
+ * form of any writer.
  *
  *   \x93NUMPY 1 0, u16 LE header length, {'descr': '<f4', 'fortran_order': False,
  *   'shape': (2, 3), }, spaces, newline; data starts at a multiple of 64.
@@ -26,16 +26,16 @@ struct dcp_err;
 struct dcp_source;
 
 /*
- * Append the header for numbers of @dtype, in the type that .npy files have for it
- * (dcp_dtype_info()->npy). The last dimension of an F4 array is doubled, since each byte holds two
- * numbers; an F4 array without dimensions gets the shape (2,).
+ * Append the header for numbers of @dtype, with the type dcp_dtype_info()->npy. The last dimension
+ * of an F4 array is doubled, since each byte holds two numbers; an F4 array without dimensions gets
+ * the shape (2,).
  * Returns 0, -ENOTSUP if numpy has no such numbers (DCP_DTYPE_OTHER), or -ENOMEM.
  */
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape);
 
-/* The same, but for elements as they are stored: BF16 as V2, like libraries that have bfloat16 do
- * (see dcp_npy_read()); -ENOTSUP for other types that numpy does not have. */
+/* The same, for elements that are not converted: BF16 is V2, as in dcp_npy_read(). -ENOTSUP for
+ * other types that numpy does not have. */
 int dcp_npy_header_stored(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 			  const uint64_t *shape);
 
@@ -55,12 +55,12 @@ enum dcp_npy_kind {
 struct dcp_npy {
 	enum dcp_npy_kind kind;
 	enum dcp_dtype dtype;
-	char dtype_name[24]; /* dcpfs's name; for OTHER numpy's, without byte order: "U5" */
+	char dtype_name[24]; /* dcpfs's name; OTHER: numpy's without byte order, "U5" */
 	uint32_t itemsize;   /* 0 unless NUMBERS */
 	uint32_t ndim;
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t stride[DCP_MAX_NDIM]; /* elements */
-	bool row_major;                /* or stored in the same way, such as a vector */
+	bool row_major;                /* also if both orders are the same */
 	bool swap;                     /* big-endian elements */
 	uint64_t off, nbytes;          /* of the elements; they may extend past the source */
 };
@@ -112,7 +112,7 @@ struct dcp_ndarray {
 
 /*
  * Is @v a numpy array? Returns 1 and fills @out; the payload then has the size that shape and
- * dtype need (of a payload written as text, it is only known that it can have that size).
+ * dtype need (a payload written as text might have it).
  * Returns 0 if @v is not an array. Negative, with the reason in @err: the description of the
  * array is damaged (-EBADMSG), or its elements are not plain numbers or not stored as such
  * (-ENOTSUP: objects, strings, records, masks; the escapes of protocol 0).

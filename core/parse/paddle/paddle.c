@@ -119,7 +119,7 @@ void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n)
 
 enum {
 	MAX_LEVELS = 64,
-	MAX_DESC = 4096, /* 64 dimensions of eleven bytes, and fields to come */
+	MAX_DESC = 4096, /* 64 dimensions of eleven bytes, and new fields */
 };
 
 /* VarType.Type of framework.proto. */
@@ -492,8 +492,8 @@ static int read_pdmodel(struct reading *r, const struct dcp_source *src)
 
 /* ---- PIR ---- */
 
-/* O.TT.D is [element type, [dims], layout, ...]. An open dimension is negative, which our reader
- * does not accept as a size: it stays -1. */
+/* O.TT.D is [element type, [dims], layout, ...]. An open dimension is negative: it stays -1,
+ * because our reader of sizes refuses it. */
 static uint32_t pir_dims(const struct dcp_json *op, int64_t dims[DCP_MAX_NDIM], bool *known)
 {
 	const struct dcp_json *type = dcp_json_get(dcp_json_get(op, "O"), "TT");

@@ -68,7 +68,7 @@ void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n);
  *	the elements                             row-major, little-endian, no padding
  *
  * A .pdiparams consists of consecutive such streams. A SelectedRows (the gradient of a sparse
- * embedding) is u32 0, u64 rows, each i64, i64 height, and then a tensor part.
+ * embedding) is u32 0, u64 n, n rows (i64 each), i64 height, and a tensor part.
  *
  * Sources: paddle/phi/core/framework/{dense_tensor_serialize,selected_rows_serialize}.cc,
  * framework.proto.

@@ -249,8 +249,8 @@ static int step_line(struct walk *w, uint8_t op)
 	return op == PICKLE_UNICODE ? push_text(w, p, n) : push_kind(w, OTHER);
 }
 
-/* Step over an opcode without an argument: the number of values that it takes from the stack, or
- * all down to a mark, and whether it puts a value there. */
+/* Step over an opcode without an argument: take as many values from the stack as it takes, or all
+ * down to a mark, and put its result there. */
 static int step_stack(struct walk *w, uint8_t op)
 {
 	enum { TO_MARK = -1 };

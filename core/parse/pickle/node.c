@@ -96,9 +96,9 @@ struct dcp_pnode *dcp_pkl_far_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t s
 /* ---- tuples ---- */
 
 /*
- * May @v be an item of a shared tuple? Only a value that cannot change and holds little may, since
- * the tables must not keep anything large alive. The cap of a tuple, which has no other use, is set
- * if all its items are such values.
+ * May @v be an item of a shared tuple? Yes, if it cannot change and is small, since the tables must
+ * not keep anything large alive. If all items of a tuple are such values, its cap, which has no
+ * other use, is set.
  */
 static bool is_sharable(struct dcp_pv v)
 {

@@ -42,7 +42,7 @@ struct dcp_source;
 #define DCP_PICKLE_MAX_INT 4096       /* bytes of one integer */
 #define DCP_PICKLE_INLINE 65536       /* longer bytes objects are referred to, not copied */
 #define DCP_PICKLE_MAX_LINE (1 << 20) /* a newline-terminated argument, without the newline */
-#define DCP_PICKLE_NO_SRC UINT64_MAX /* src_off: text with escapes, not in the source as such */
+#define DCP_PICKLE_NO_SRC UINT64_MAX  /* src_off of text that has escapes in the source */
 
 enum dcp_pv_type {
 	DCP_PV_NONE,
@@ -108,7 +108,7 @@ struct dcp_pobj {
 	struct dcp_pv state;    /* argument of BUILD; NONE without BUILD */
 	struct dcp_pv list; /* LIST of the items appended or added to the object, else NONE */
 	struct dcp_pv dict; /* DICT of the pairs set by SETITEM(S), else NONE */
-	uint32_t refs;      /* nodes that share it: equal calls with equal arguments may */
+	uint32_t refs;      /* nodes that share it, made by equal calls with equal arguments */
 	bool called;        /* made by REDUCE; else an instance (NEWOBJ, OBJ, INST) */
 	bool built;         /* BUILD was seen */
 };
@@ -185,7 +185,7 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs);
  * than once, the last value counts. */
 const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key);
 
-/* The same, but returns the value itself; and element @i of dcp_pv_items(). NONE: there is none. */
+/* dcp_pv_get() by value, and element @i of dcp_pv_items(). NONE: there is none. */
 struct dcp_pv dcp_pv_at(struct dcp_pv v, const char *key);
 struct dcp_pv dcp_pv_item(struct dcp_pv v, size_t i);
 

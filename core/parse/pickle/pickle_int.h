@@ -22,8 +22,8 @@
  */
 
 /*
- * The form of an argument. Of the first forms, up to 8, only the size is checked; LEN* are a
- * length and that many bytes; LINE* end at a newline; GET* name a memo entry.
+ * The form of an argument. 1 to 8 are sizes, and nothing else is checked; LEN* are a length and
+ * that many bytes; LINE* end at a newline; GET* name a memo entry.
  */
 enum pickle_arg {
 	PICKLE_ARG_UNKNOWN,
@@ -233,7 +233,7 @@ struct dcp_pkl_mem {
 	struct dcp_pnode *empty_tuple;
 	struct dcp_pnode **globals; /* open addressing, short probes */
 	uint32_t globals_cap, nglobals;
-	uint32_t ntuples; /* made so far; counts until the tables are worth their memory */
+	uint32_t ntuples;           /* made so far; counted only until the tables are made */
 	struct dcp_pnode **tuples;  /* recently made small tuples, to be shared */
 	struct dcp_pkl_call *calls; /* recently made objects, to share struct dcp_pobj */
 	uint64_t paired;            /* list items that were checked for pairs */
@@ -363,8 +363,8 @@ void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj);
 /*
  * A bit for each index says whether the entry is ever fetched. A word has 32 bits and the number
  * of bits set in the words before it, so that values are stored only for fetched entries. An index
- * that is too large for a dense numbering at its place in the file goes into a sorted list
- * instead, so that the memory depends on the size of the file, not on the numbers in it.
+ * that is too large for the number of bytes before it goes into a sorted list instead, so that the
+ * memory depends on the size of the file, not on the numbers in it.
  */
 struct dcp_pkl_memo {
 	struct dcp_pkl_memo_word {
@@ -442,9 +442,9 @@ struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
 /* Python 2 pickles an OrderedDict as a call with the list of its pairs, Python 3 as a call without
  * arguments whose pairs are then set. dcp_pkl_has_pairs(): was the OBJECT @object made in the way
  * of Python 2? Then dcp_pkl_take_pairs() converts it to the way of Python 3; false: no memory.
- * @most is the number of bytes of the pickle so far. If all converted pairs would be more than
- * @most, many calls share a list, and copying the list for each call would take memory quadratic
- * in the size of the pickle: dcp_pkl_has_pairs() then returns false. */
+ * dcp_pkl_has_pairs() returns false if all converted pairs would be more than @most, the number of
+ * bytes of the pickle so far: many calls then share a list, and a copy for each would take memory
+ * quadratic in the size of the pickle. */
 bool dcp_pkl_has_pairs(struct dcp_pkl_mem *m, struct dcp_pv object, uint64_t most);
 bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object);
 

@@ -500,7 +500,7 @@ bool dcp_pkl_unescape(const char *s, size_t n, struct dcp_buf *out)
 			add_utf8(out, c);
 			s += 2 + digits;
 			n -= 2 + digits;
-		} else { /* a backslash protects the next character from being an escape */
+		} else { /* the character after this backslash begins no escape */
 			add_byte(out, '\\');
 			add_utf8(out, (uint8_t)s[1]);
 			s += 2;

@@ -94,8 +94,8 @@ const char *dcp_pyjson_class(struct dcp_pv v)
 
 /* ---- numbers ---- */
 
-/* The numbers of a numpy array or scalar, all exact: integers by their digits, others as the double
- * of the same value, by the shortest digits that read back as it. */
+/* Numbers of a numpy array or scalar are written exactly: integers by all their digits, others by
+ * the shortest digits that a double of the same value has. */
 
 static double read_half(uint16_t h)
 {
@@ -232,8 +232,8 @@ static bool is_latin1_name(struct dcp_pv v)
 
 /*
  * Find bytes and bytearray in all their forms. Protocol 2 has neither, and calls
- * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1"). The text may be bytes in
- * one of these forms again, but only once: @inner.
+ * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1"). The argument
+ * may have such a form itself, but not its argument in turn (@inner).
  */
 static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 {

@@ -200,8 +200,7 @@ static bool is_module_state(struct dcp_pv state)
 
 /*
  * Turn _reconstructor(class, base, value) of protocols 0 and 1 into the form of protocol 2. A tuple
- * with a single sequence stays as it is, since a class with the sequence as its only argument looks
- * the same.
+ * of a single sequence stays as it is, because it would look like a class called with the sequence.
  */
 static void look_reconstructed(const struct dcp_pv *arg, struct dcp_pyjson_look *l)
 {

@@ -94,7 +94,7 @@ static void spell_object(struct dcp_buf *b, struct dcp_pv v, int depth)
 		spell_items(b, l.args, l.nargs, false, depth);
 }
 
-/* repr() spells the items of a tuple: text in quotes. */
+/* In a tuple, text is in quotes, as by repr(). */
 static void spell_value(struct dcp_buf *b, struct dcp_pv v, int depth)
 {
 	const struct dcp_pv *item;
@@ -144,7 +144,7 @@ static void spell_value(struct dcp_buf *b, struct dcp_pv v, int depth)
 	case DCP_PV_FROZENSET:
 	case DCP_PV_DICT:
 	case DCP_PV_BYTEARRAY:
-	case DCP_PV_PERSID: /* none of these can be hashed, or can be a key in Python */
+	case DCP_PV_PERSID: /* as keys rare, or impossible in Python */
 		dcp_buf_printf(b, "<%s>", dcp_pyjson_type(v));
 		return;
 	}

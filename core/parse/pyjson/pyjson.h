@@ -15,8 +15,8 @@
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
  *   datetime.datetime, date, time          text as isoformat() gives it, which fromisoformat()
  *                                          reads; with fold or a named zone: "$class"
- *   numpy scalar                           its number, as item() gives it; if it is an object
- *                                          by itself, "type" has its class
+ *   numpy scalar                           its number, as item() gives it; if the value is the
+ *                                          scalar alone, "type" has its class
  *   numpy array of up to 1024 numbers      {"$ndarray": {"dtype": "<f4", "shape": [2, 1],
  *                                          "data": [[0.5], [1.0]]}}: numpy.array(data, dtype)
  *                                          gives an equal array, except for payloads of NaN
@@ -90,7 +90,7 @@ enum dcp_pyjson_form {
 struct dcp_pyclass {
 	const char *name, *module, *function;
 	enum dcp_pyjson_form form; /* of a value that has nothing besides its arguments */
-	bool hidden;               /* its JSON looks like another class: "type" has the class */
+	bool hidden;               /* its JSON is like that of another class: "type" tells */
 	bool args;                 /* its JSON has the arguments of the call */
 	bool code;                 /* torch.load accepts it only with weights_only=False */
 	const char *old;           /* Python 2's name of the function, if it is a builtin */
@@ -106,14 +106,14 @@ const struct dcp_pyclass *dcp_pyclass_of_number(const char *code, size_t n);
  * Walk nested state by the rule of torch >= 2.4: mappings are opened; a list is opened if it
  * contains a mapping or a tensor at any depth; tuples and all other values are leaves. An empty
  * mapping leaves nothing. @fn is called for each leaf, with its path; keys that are not str are
- * spelled like Python's str() does.
+ * spelled by Python's str().
  *
  * DCP_WALK_INSIDE: @fn also gets the tensors nested in a leaf (a tuple, a class), before the leaf
  * itself. The path to such a tensor has indices and keys as components; for a tensor that
  * consists of several, the names of its parts ("indices"); for a torch.nn.Module, the names that
  * its parameters have in state_dict(); for parts of any other class, "state" or "args".
  * DCP_WALK_TUPLES: tuples are opened like lists.
- * DCP_WALK_LISTS: nodes are counted like Composer's ignore_keys do: every list is opened, and
+ * DCP_WALK_LISTS: nodes are those of Composer's ignore_keys: every list is opened, and
  * every tuple that contains tensors; empty mappings and lists are leaves. A list of more than
  * DCP_WALK_MAX_LIST items without mappings and tensors remains a leaf.
  */
@@ -152,7 +152,7 @@ struct dcp_walk {
 	 *
 	 *	list	optim	param_groups
 	 *	tuple	pair
-	 *	dict	model		all keys are text that begins with a digit, or the root is empty
+	 *	dict	model		all keys are text with a digit first, or the root is empty
 	 *	3	model		it has no leaves; it is item 3, from 0, of its parent
 	 *	keys	optim	state	its keys are not text; paths have them as str() spells them
 	 *	text	optim	state	1	this key is text, though it looks like another key

@@ -338,8 +338,8 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit_leaf(w, v, false, false);
 }
 
-/* Is the text @key certain not to be read as another type by Python's literal_eval()? It is if it
- * begins with a name that is not a constant, and has no quotes. */
+/* Is it certain that Python's literal_eval() reads no value of another type in the text @key? Yes,
+ * if @key begins with a name that is not a constant, and has no quotes. */
 static bool is_word(const struct dcp_pv *key)
 {
 	static const char *const constants[] = { "None", "True", "False" };

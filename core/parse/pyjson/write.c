@@ -89,7 +89,7 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 	return 0;
 }
 
-/* Get all bytes of @v; @copy owns them if they were made. 1: they cannot be read. */
+/* Get all bytes of @v; if they are a copy, @copy owns it. 1: they cannot be read. */
 static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);

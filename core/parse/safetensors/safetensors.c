@@ -42,7 +42,7 @@ struct dcp_st_reader {
 	const char *text; /* the header */
 	size_t n;
 	uint64_t base, data; /* first byte of the data section, and its length */
-	struct dcp_err *cut; /* the error of the first tensor that ends after it, if any */
+	struct dcp_err *cut; /* the error of the first tensor that ends after the data */
 };
 
 /* The offset in the file of a piece of the header's text, for messages. */

@@ -77,8 +77,8 @@ void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
  * (longer than readers accept) or -ENOMEM.
  */
 int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
-/* The same for a header of any length if the caller has already removed its first @before bytes
- * from w->out: the caller puts @length in place of the first 8 of them. */
+/* The same for a header of any length, whose first @before bytes the caller has already removed
+ * from w->out. Of these, the caller replaces the first 8 by @length. */
 int dcp_safetensors_end_after(struct dcp_jsonw *w, uint64_t before, uint32_t align,
 			      uint8_t length[8]);
 
@@ -88,9 +88,9 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end);
 
 /*
- * Begin the value of __metadata__ with the members of @own, the fact "metadata" of an index
- * (NULL: no members), and the format @format (NULL: the format in @own, else "pt"). The caller
- * may add members, and ends the object.
+ * Begin the value of __metadata__ with the format @format (NULL: that of @own, else "pt") and the
+ * members of @own, the fact "metadata" of an index (NULL: none). The caller may add members, and
+ * ends the object.
  */
 void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
 

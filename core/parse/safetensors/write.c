@@ -83,8 +83,7 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 	dcp_jsonw_end(w);
 }
 
-/* The length of an object of texts up to its first member, if that is "format", without the
- * comma. */
+/* Where the text of the first member of @object ends, if that is "format"; else 0. */
 static size_t format_length(const char *object)
 {
 	static const char name[] = "{\"format\":\"";

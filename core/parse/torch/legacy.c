@@ -2,8 +2,8 @@
 /*
  * The container of torch < 1.6: pickles of a magic number, a version, facts about the host,
  * the object, and the list of storage keys; then for each key the number of elements (8
- * bytes) and the elements. Only a tensor's persistent id says how large an element is, so
- * the object is searched for all of them before the first storage can be stepped over.
+ * bytes) and the elements. Only persistent ids of tensors say how large an element is, so
+ * all of them are looked up in the object before the first storage is stepped over.
  *
  * Elements are little-endian whatever the host's own order was: its writer swapped them.
  */
@@ -273,11 +273,11 @@ int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err)
  * The container of torch 0.1 (before March 2017): an uncompressed tar of four members.
  *
  *	sys_info   a pickle, of no use here
- *	pickle     the object; tensors in it are persistent ids: as text, the numbers of
+ *	pickle     the object; a tensor in it is a persistent id: its number as text
  *	tensors    pickle of the number, then for each a pickle (id, id of its storage or None,
  *	           class), i64 ndim, i64 sizes[ndim], i64 strides[ndim], i64 first element
  *	storages   pickle of the number, then for each a pickle (id, location, class), i64
- *	           elements, the elements; at the end a pickle of views [(id, id of the root, first, n), ...]
+ *	           elements, the elements; then a pickle of views [(id, id of root, first, n), ...]
  *
  * Numbers are little-endian: big-endian hosts wrote their own order, which no reader can detect.
  */

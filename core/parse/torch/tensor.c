@@ -12,7 +12,7 @@
 #include "core/base/hash.h"
 #include "core/origin/archive/archive.h"
 
-/* Nested rebuild calls: a Parameter of a subclass of a tensor from a device has 3. */
+/* Nested rebuild calls: a Parameter, a subclass and a tensor from a device make 3. */
 enum {
 	WRAPPERS_MAX = 8,
 	MAX_SETTINGS = 64, /* of a wrapper: torchao's have at most 20 */
@@ -182,7 +182,7 @@ static int take_int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 				x.dtype_name);
 }
 
-/* Is it a tensor whose other parts are on other ranks, and not a tensor of several tensors? */
+/* Is it the part of a tensor on one rank, and not a tensor of several tensors? */
 static bool is_distributed(const struct dcp_torch_call *c)
 {
 	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
@@ -381,7 +381,7 @@ static void add_part(struct dcp_torch_parts *p, const char *name, struct dcp_pv 
 
 /* ---- sparse ---- */
 
-/* The name "torch.sparse_coo" from the call of _get_layout as which a layout is pickled. */
+/* The name of a layout, "torch.sparse_coo"; it is pickled as a call of _get_layout. */
 static const char *layout_of(struct dcp_pv v)
 {
 	const struct dcp_pv *arg;

@@ -347,7 +347,7 @@ struct frame {
 struct dcp_torch_frames {
 	pthread_mutex_t lock; /* everything below; not held while anything is read */
 	struct frame *frame[FRAMES];
-	unsigned n, next; /* the next is overwritten once all are taken */
+	unsigned n, next; /* if all are taken, frame[next] is overwritten */
 	uint64_t hits;
 };
 

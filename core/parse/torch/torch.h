@@ -67,11 +67,11 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 /*
  * Is @v a tensor? A Parameter and a subclass that wraps a tensor count as the tensor inside them,
  * also if the subclass keeps settings beside that tensor, provided that the tensor has the dtype
- * and shape that the subclass shows. Returns 1 and fills @out for a dense tensor, with every
- * bound checked against its storage record, and for the integers of a quantized tensor. Returns 0
- * if @v is not a tensor. Negative, with the reason in @err: the description of the tensor is
- * damaged (-EBADMSG), or it is of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
- * nested, subclasses).
+ * and shape that the subclass shows. Returns 1 and fills @out for a dense tensor, or for the
+ * integers of a quantized tensor; every bound is checked against the storage record. Returns 0 if
+ * @v is not a tensor. Negative, with the reason in @err: the description of the tensor is damaged
+ * (-EBADMSG), or it is of a kind without dense strided bytes (-ENOTSUP: sparse, meta, nested,
+ * subclasses).
  */
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
@@ -138,9 +138,9 @@ int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, voi
  * header of data.pkl, data.pkl, byteorder, and the local header of the storage. This is the head
  * of the item. Items of tensors with the same dtype and shape have the same head, except for the
  * checksum of the storage. So the head of every parsed item is kept: another item with the same
- * head and the same size has a tensor of the same dtype and shape at the same place. To know this
- * takes a read of some 600 bytes and a comparison, instead of reading the item's end, the zip
- * directory and the pickle.
+ * head and the same size has a tensor of the same dtype and shape at the same place. So a read of
+ * some 600 bytes and a comparison replace reads of the item's end, the zip directory and the
+ * pickle.
  *
  * The zip directory at the end of such an item is not read, so damage in it goes unnoticed;
  * neither the tensor's bytes nor their description lie there.
