@@ -54,7 +54,7 @@ static struct {
 	/* Reading ahead: its requests, threads and readers. */
 	struct ahead *first;
 	unsigned workers, waiting;
-	bool ends; /* the process */
+	bool ends; /* the process ends */
 	struct {
 		const struct dcp_reader *of;
 		int64_t ms;
@@ -142,8 +142,8 @@ static int want_block(struct wanted *w, uint64_t number)
 }
 
 /*
- * A small read is extended, because more small items are usually around it; the ends of a long read
- * that only fills the cache are not.
+ * Is it a long read that only fills the cache? Other reads are extended, because more small items
+ * are usually around them.
  */
 static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
 {

@@ -42,7 +42,7 @@ static int add_put_headers(void *ctx, const struct dcp_http *h, struct dcp_buf *
 	const struct dcp_put *p = o->put;
 	int rc = o->r->ops->head(o->r, h, heads, err);
 
-	/* libcurl would send the type of a form, which some servers parse */
+	/* else libcurl says that it is a form, which some servers parse */
 	if (rc == 0 && h->body)
 		dcp_buf_printf(heads, "Content-Type: application/%s\n",
 			       p->what == DCP_PUT_COMPLETE ? "xml" : "octet-stream");

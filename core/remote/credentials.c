@@ -193,8 +193,8 @@ static int ask_machine(const char *path, char *head, const char *method, struct 
 }
 
 /*
- * The server of the machine, by a session that other machines cannot have (IMDSv2). None: the
- * machine is not in that cloud.
+ * The server of the machine, by a session that other machines cannot have (IMDSv2). 0: the machine
+ * is not in Amazon's cloud.
  */
 static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 {
@@ -255,9 +255,9 @@ static int of_google_machine(struct dcp_credentials *out, struct dcp_err *err)
 
 struct role {
 	const char *arn;
-	const char *session, *external;   /* NULL: "dcpfs", none */
+	const char *session, *external;   /* NULL: "dcpfs"; no external id */
 	const char *region;               /* region of the service; NULL: the global service */
-	const char *token_file;           /* token of a web identity; NULL: */
+	const char *token_file;           /* token of a web identity; NULL: use @by */
 	const struct dcp_credentials *by; /* credentials that may assume the role */
 };
 
@@ -397,8 +397,8 @@ static const char *skip_blanks(const char *p)
 }
 
 /*
- * The value of @name in the section @section of the INI file @text, malloc'ed. @name NULL: "" if
- * the section exists.
+ * The value of @name in the section @section of the INI file @text, malloc'ed. @name NULL: return
+ * "" if the section exists.
  */
 static char *of_section(const char *text, const char *section, const char *name)
 {

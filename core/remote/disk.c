@@ -349,9 +349,9 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 }
 
 /*
- * Join @part, whose bytes are in @block, with the parts that it touches, whose bytes are read into
- * @block too, and replace them. If it touches none and all places are taken, it replaces the
- * shortest part.
+ * Join @part, whose bytes are in @block, with the parts that it touches: their bytes are read into
+ * @block, and the result replaces them. If it touches none and all places are taken, it replaces
+ * the shortest part.
  */
 static void join_parts(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
 		       struct part *part, char *block)

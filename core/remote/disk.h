@@ -10,7 +10,7 @@
  *	16 bytes "dcpfs blocks 2\n\0"
  *	 8 bytes each, little-endian: the id (2), the size, bytes of a block, hash of the above
  *	64 bytes for each block: up to four cached parts, 16 bytes each: begin and end (32
- *	         bits each; 0 0: none), and the XXH3 of the part and of where it lies
+ *	         bits each; 0 0: none), and the XXH3 of the part and its place
  *
  * The id is a hash of the server, the name and the tag, so different contents have different files.
  * A part whose hash does not match (after a crash, a fault of the disk, a concurrent write by

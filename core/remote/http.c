@@ -551,7 +551,7 @@ static int follow_redirect(struct job *j)
 	return j->url ? 0 : -ENOMEM;
 }
 
-/* Judge the end of a try: 0 with j->ended set: done; 0: it is tried again; or a negative errno. */
+/* Judge the end of a try. 0: done (j->ended is set), or tried again; else a negative errno. */
 static int judge_try(struct job *j, const struct dcp_transfer_end *e)
 {
 	struct dcp_http *r = j->r;

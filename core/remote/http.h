@@ -61,7 +61,7 @@ struct dcp_http {
 	int (*head)(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,
 		    struct dcp_err *err);
 	/*
-	 * Called for a refusal: the answer r->status, whose body begins with r->said. True: try the
+	 * Called if the server refused the request, with r->status and r->said. True: try the
 	 * request once more.
 	 */
 	bool (*refused)(void *ctx, const struct dcp_http *r);
@@ -83,7 +83,7 @@ struct dcp_http {
 	 * fails, @url is used again. NULL: not known.
 	 */
 	const char *led;
-	/* http:// is allowed to other machines too, because the user named it */
+	/* http:// is allowed for other machines, too: the user named it */
 	bool plain;
 	bool direct; /* redirects are not followed; they are the answer */
 	bool login;  /* log in by the user's ~/.netrc, if it names the host */

@@ -81,7 +81,7 @@ struct piece {
 	struct dcp_remote_file *o;
 	struct dcp_disk *disk; /* NULL: bytes are not cached */
 	uint64_t off, n;
-	char *block; /* bytes of the block that ends at @to, from @from on; NULL: none yet */
+	char *block; /* a block, with bytes [@from, @to) of the file; NULL: none yet */
 	uint64_t from, to;
 };
 

@@ -79,9 +79,9 @@ static inline const struct dcp_item *dcp_listing_at(const struct dcp_listing *l,
 }
 
 /*
- * Add what a page of a web server lists: JSON as nginx writes it, or as in index.json (an array of
- * names, or of objects with name, size, type, etag; or an object with such an array as "files"),
- * otherwise the links of HTML. -EBADMSG.
+ * Add the entries of a page of a web server: JSON of nginx, or of index.json (an array of names, or
+ * of objects with name, size, type, etag; or an object with such an array as "files"), or else the
+ * links of HTML. -EBADMSG.
  */
 int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, const char *path,
 			  struct dcp_err *err);
@@ -109,7 +109,7 @@ struct dcp_remote_ops {
 	void (*about)(struct dcp_remote *r, struct dcp_buf *out);
 	bool login; /* log in by names and passwords in the user's ~/.netrc */
 	/*
-	 * a URL always has the same content, whatever tags the servers that it redirects to return
+	 * a URL always has the same content, even if a server that it redirects to has another tag
 	 */
 	bool pinned;
 };
@@ -136,7 +136,7 @@ int dcp_remote_find(const struct dcp_remote_ops *ops, const char *base,
 /*
  * Get a list that contains the directory @prefix, or the single file @prefix (@single). *within is
  * @prefix relative to the prefix of the list. @fresh: a list that is still trusted; otherwise any
- * existing list. Return the list by dcp_remote_give(). -ENOENT: there is no such directory or file.
+ * existing list. Release it by dcp_remote_give(). -ENOENT: there is no such directory or file.
  */
 int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool fresh,
 		    struct dcp_listing **out, const char **within, struct dcp_err *err);

@@ -184,7 +184,7 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	o->name = strdup(name);
 	o->tag = item->tag ? strdup(item->tag) : NULL;
 	o->lasts = o->tag && *o->tag && strncmp(o->tag, "W/", 2) != 0 &&
-		   id->dev; /* 0: out of memory: the name is not a hash */
+		   id->dev; /* 0: no memory for a hash of the name */
 	o->modified = item->modified ? strdup(item->modified) : NULL;
 	rc = r->ops->url(r, name, &url);
 	o->url = dcp_buf_take(&url);

@@ -357,7 +357,7 @@ bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order)
 	return false;
 }
 
-/* Split the rows into three dimensions; dimension @dim counts parts, or the heads of a group. */
+/* Split the rows into three dimensions; dimension @dim counts query, key and value, or heads. */
 static int split_qkv(struct run *r, enum qkv_order order, uint32_t dim, struct work *w,
 		     uint64_t groups, uint64_t per)
 {

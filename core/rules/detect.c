@@ -227,9 +227,8 @@ int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *
  * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has? Not
  * every file names its writer, but shapes tell: a bias is as long as there are outputs, and the
  * names of some linear layers tell that their inputs, or outputs, are as wide as the norms of the
- * same block. Only the first block is examined: keys in which the first number is the lowest of all
- * keys (0, except in a part of a model) and every other number is 0. Each of these
- * weights votes, and the majority decides.
+ * same block. Only the first block is examined: keys whose first number is the lowest of all (0,
+ * except in a part of a model) and whose other numbers are 0. The majority of its weights decides.
  */
 
 enum { MOST = 512, TENSOR_MEMORY = 512 << 20 };

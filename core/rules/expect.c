@@ -9,9 +9,8 @@
  *   p  layers of multi-token prediction, which stand after the others and may be missing
  *   o  may be missing
  *
- * A length of ? is not known. Beside the lines of a family is the prefix that keys lack in a model
- * without its head. Of some families only a few tensors are listed, enough to find the prefix of
- * all.
+ * A length of ? is not known. A family also has the prefix that its keys lose in a model without
+ * its head. Of some families only a few tensors are listed, enough to find the prefix of all.
  */
 #include <stdio.h>
 #include <string.h>

@@ -90,7 +90,7 @@ static int split_path(struct map *m, struct dcp_tensor *t)
 }
 
 /* The name of resulting key @number. If the model ties two keys and only this one exists, it gets
- * the name of the other, because that is the one that programs read. */
+ * the name of the other, which programs read. */
 static const char *name_of(const struct map *m, uint32_t number)
 {
 	const char *name = dcp_intern_text(&m->out, number), *key, *of;
@@ -104,8 +104,8 @@ static const char *name_of(const struct map *m, uint32_t number)
 	return name;
 }
 
-/* If @t is an alias and both names are emitted without operations, the new name of the other
- * tensor; else NULL. */
+/* The new name of the tensor of which @t is an alias, if both are emitted without operations; else
+ * NULL. */
 static const char *find_alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
 {
 	const struct group *other;
@@ -183,7 +183,7 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 		if (rc < 0)
 			return rc;
 		cast_all(m, &t);
-		/* if only parts are broken, the index itself finds the missing files */
+		/* if only parts are broken, the index finds which files are missing */
 		t.error = NULL;
 		m->report->mapped++;
 	}

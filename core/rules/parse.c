@@ -129,7 +129,7 @@ static int copy_plain(struct rules_parse *ps, struct word w, const char **out)
 	return 0;
 }
 
-/* Parse the words, separated by blanks, of a line strip, erase or models. */
+/* Parse the words of a line "strip", "erase" or "models", separated by blanks. */
 static int affix_line(struct rules_parse *ps, const char *s, struct affix **list, size_t *n,
 		      size_t *cap, const char *expected)
 {
@@ -201,7 +201,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
-/* Parse a line refuse: keys that no rule below may match either. */
+/* Parse a line "refuse": keys that no rule below may match. */
 static int refuse_line(struct rules_parse *ps, const char *s)
 {
 	size_t number = ps->r->nrule;
@@ -225,8 +225,8 @@ const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS] = {
 	"bias", "rank_pattern", "save_projection", "save_only_topk_weights", "save_indices",
 };
 
-/* Parse a line if: its rule holds only for adapters with that value in their configuration, or for
- * models with two equal numbers. */
+/* Parse a line "if": its rule holds only for adapters with that value in their configuration, or
+ * for models with two equal numbers. */
 static int parse_if(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
@@ -261,7 +261,7 @@ static int parse_if(struct rules_parse *ps, const char *s)
 	return rule->says ? 0 : -ENOMEM;
 }
 
-/* Parse a line else: the rest of the line is the message for keys that no rule matches. */
+/* Parse a line "else": the rest of the line is the message for keys that no rule matches. */
 static int parse_else(struct rules_parse *ps, const char *s)
 {
 	const char *end = ps->end;

@@ -80,8 +80,8 @@ struct dcp_rules_config {
 struct dcp_rules_expected {
 	const char *key; /* valid during the call */
 	const char *
-		/* the key in a model without its head, where the base is not a member of another
-		 * module; may be @key */
+		/* the key in a model that was saved without its head, so without the prefix of its
+		 * base; may be @key */
 		bare;
 	uint32_t ndim;
 	uint64_t shape[3];

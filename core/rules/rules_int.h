@@ -28,7 +28,7 @@ struct pattern_op {
 	uint64_t add; /* is added to the number, or subtracted */
 	bool minus;
 	uint32_t
-		word; /* if not 0: in place of @add, number @word - 1 of the words of config.json */
+		word; /* if not 0: instead of @add, add word number @word of config.json, from 1 */
 };
 
 struct pattern {
@@ -316,8 +316,8 @@ const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key,
 			       struct dcp_buf *text);
 const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
-/* Put the tensors of a group through its rule into @f; on failure a negative errno, with the
- * reason in @why. @first receives the group's first source even then, if it can be read. */
+/* Put the tensors of a group through its rule into @f. @first receives the group's first source if
+ * that can be read. On failure, returns a negative errno, with the reason in @why. */
 int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		   struct dcp_tensor *first, struct dcp_err *why);
 /* The number of members into which a group's rule unstacks a tensor; also known if a later
@@ -331,15 +331,15 @@ int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *
 /* detect.c */
 
 enum linear {
-	LINEAR_NONE,    /* no weight may be linear */
+	LINEAR_NONE,    /* no weight can be linear */
 	LINEAR_UNKNOWN, /* there are linear weights, but their order is not known */
 	LINEAR_OUT_IN,  /* [outputs, inputs], as torch has them */
 	LINEAR_IN_OUT,  /* as Paddle has them */
 };
 
 /*
- * work: a tensor while operations change its shape. It consists of bits; each is a box of the
- * current tensor that lies with strides in a stored item.
+ * work: a tensor while operations change its shape. It consists of bits: a bit is a box of the
+ * tensor, which lies with strides in a stored item.
  *
  * Every function replaces the bits of @w by new ones, allocated in the arena of @w, because other
  * works may share the old bits. Returns 0, -ENOMEM, or -EINVAL or -E2BIG with the reason in the err

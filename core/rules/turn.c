@@ -80,7 +80,7 @@ static int add_run(struct making *m, const struct dcp_piece *p, const struct bit
 		uint32_t d = ndim;
 		uint64_t rest = at, n = 1;
 
-		/* The outermost dimension whose rows fit: the rows inside are whole. */
+		/* The outermost dimension of which a whole row begins at @at. */
 		while (d > 0 && at % stride[d - 1] == 0 && stride[d - 1] <= end - at)
 			d--;
 		rc = dcp_work_add(m, of, &b);
