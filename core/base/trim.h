@@ -27,7 +27,7 @@ struct dcp_trim {
 	unsigned days;    /* delete files unused for this many days; 0: of any age */
 	bool counts;      /* only count */
 	bool all;         /* delete all files, and leftovers of writers of any age */
-	/* files have holes, which do not count; files that a process has locked stay */
+	/* holes of files do not count; files that a process has locked stay */
 	bool sparse;
 	/*
 	 * Should the file @name in the directory @dirfd be deleted for another reason? NULL: no

@@ -471,8 +471,7 @@ static const char last_resort[] = "hf";
 
 struct candidate {
 	struct dcp_rules *r;
-	/* Number of keys that match, by mark and pattern; for has and lacks only whether any key
-	 * does. */
+	/* Number of keys that match, by mark and pattern; for "has" and "lacks" not above 1. */
 	uint64_t seen[DCP_RULES_MAX_MARKS][DCP_RULES_MAX_SOURCES];
 };
 

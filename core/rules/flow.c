@@ -205,8 +205,8 @@ static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 	f->e /= *n;
 }
 
-/* concat, stack: join the tensors of a list that differ in the slot or, without a slot, join the
- * lists. concat joins along an existing dimension, stack along a new one. */
+/* concat, stack: join tensors of a list that differ in the slot; without a slot, join the lists.
+ * concat joins along an existing dimension, stack along a new one. */
 static int join_lists(struct run *r, const struct op *op, struct flow *f)
 {
 	bool added = *op->def->name == 's';

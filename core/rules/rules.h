@@ -162,8 +162,7 @@ enum dcp_rules_what {
 	DCP_RULES_UNUSED,    /* no key matches the rule in @line */
 };
 
-/* Counts of what became of the keys, and a function that is called for single keys; say may be
- * NULL. */
+/* Counts of keys by their fate, and say(), which is called for single keys, and may be NULL. */
 struct dcp_rules_report {
 	void (*say)(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		    const char *text);

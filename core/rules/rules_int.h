@@ -86,7 +86,7 @@ struct work;
 struct flow {
 	struct work *w; /* k * e */
 	size_t k, e;
-	struct flow_axis { /* the slots that e is a product of; the last slot changes fastest */
+	struct flow_axis { /* e is the product of these slots; the last changes fastest */
 		uint8_t slot;
 		size_t n;
 	} axis[DCP_RULES_MAX_SLOTS];
@@ -139,7 +139,7 @@ struct rule {
 	const char *says;
 	uint32_t of; /* of which member: index in dcp_rules_adapter_words */
 	/*
-	 * the rule holds only if these two numbers of config.json (index + 1) are equal; 0: always
+	 * the rule holds only if two numbers of config.json are equal: their indexes + 1; 0: always
 	 */
 	uint32_t equal[2];
 	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
@@ -256,7 +256,7 @@ int dcp_rules_fuse_qkv(struct run *r, const struct op *op, struct flow *f);
 extern const struct op_def dcp_rules_op_defs[];
 extern const size_t dcp_rules_nop_defs;
 
-/* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */
+/* -ENOMEM; any other error: the key cannot be made, for the reason in @err. */
 int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from, struct flow *f,
 		   struct dcp_arena *arena, struct dcp_err *err);
 

@@ -104,7 +104,7 @@ static void lay_out(struct dcp_ndarray *a, const uint32_t *order)
 
 	for (uint32_t i = a->ndim; i-- > 0;) {
 		a->stride[order[i]] = step;
-		/* cannot overflow if the volume does not: sizes of 0 count as 1 */
+		/* sizes of 0 count as 1, so this overflows only if the volume does */
 		if (a->shape[order[i]])
 			step *= a->shape[order[i]];
 	}

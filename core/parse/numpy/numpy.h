@@ -112,7 +112,7 @@ struct dcp_ndarray {
 
 /*
  * Is @v a numpy array? Returns 1 and fills @out; the payload then has the size that shape and
- * dtype need (a payload written as text might have it).
+ * dtype need (of a payload written as text, this is not certain).
  * Returns 0 if @v is not an array. Negative, with the reason in @err: the description of the
  * array is damaged (-EBADMSG), or its elements are not plain numbers or not stored as such
  * (-ENOTSUP: objects, strings, records, masks; the escapes of protocol 0).

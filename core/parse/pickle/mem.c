@@ -390,7 +390,7 @@ int dcp_pkl_memo_want_slow(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64
 {
 	int r;
 
-	/* Each entry took at least one byte, so a dense numbering cannot have reached @idx yet. */
+	/* Each entry takes a byte or more, so a dense numbering cannot have reached @idx yet. */
 	if (idx >= DCP_MAX(seen, DENSE_MIN) || idx > UINT32_MAX)
 		return add_far(t, m, idx);
 	r = grow_words(t, m, idx);

@@ -90,7 +90,7 @@ enum dcp_pyjson_form {
 struct dcp_pyclass {
 	const char *name, *module, *function;
 	enum dcp_pyjson_form form; /* of a value that has nothing besides its arguments */
-	bool hidden;               /* its JSON is like that of another class: "type" tells */
+	bool hidden;               /* its JSON looks like another class: "type" names it */
 	bool args;                 /* its JSON has the arguments of the call */
 	bool code;                 /* torch.load accepts it only with weights_only=False */
 	const char *old;           /* Python 2's name of the function, if it is a builtin */

@@ -5,7 +5,7 @@
  * bytes) and the elements. Only persistent ids of tensors say how large an element is, so
  * all of them are looked up in the object before the first storage is stepped over.
  *
- * Elements are little-endian whatever the host's own order was: its writer swapped them.
+ * Elements are always little-endian: on big-endian hosts, the writer swapped them.
  */
 #include "core/parse/torch/torch_int.h"
 
