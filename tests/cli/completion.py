@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-from cli import DCPFS, GOLDEN, OK, SCRATCH, check, data, equal, finish, run
+from cli import DCPFS, GOLDEN, OK, SCRATCH, check, data, equal, finish, run, sample
 
 ODD = ["model.norm", "model.$(touch PWNED)", "model.`touch PWNED`", "model.a b", "model.~x", "*", "other", "a:b=c", "bad\nkey"]
 ENV = dict(os.environ, PATH=f"{SCRATCH}/bin:{os.environ['PATH']}", LC_ALL="C.UTF-8", TERM="dumb", HOME=str(SCRATCH),
@@ -143,7 +143,7 @@ def fish_completes_words():
 
 PLACE = make()
 the_program_completes_words()
-for shell, test in (("bash", bash_completes_words), ("zsh", zsh_completes_words), ("fish", fish_completes_words)):
+for shell, test in sample((("bash", bash_completes_words), ("zsh", zsh_completes_words), ("fish", fish_completes_words))):
     script = run("help", "--completion", shell)
     equal(script.returncode, OK, f"help --completion {shell}")
     if shutil.which(shell):
