@@ -95,6 +95,16 @@ def copies_are_compared():
     check("has the recorded bytes" in seen, f"a copy with the recorded bytes: {seen}")
 
 
+def unreadable_tensors_are_counted():
+    top = SCRATCH / "short" / "step-20"
+    shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", top)
+    os.truncate(top / "__1_0.distcp", 30000)
+    told = json.loads(run("verify", "--json", top).stdout)
+    check(0 < told["unreadable"] < told["tensors"], f"of a file that was cut off: {told}")
+    said = run("verify", top).stdout.decode()
+    check(f"; {told['unreadable']} cannot be read; {told['damaged']} damaged;" in said, f"the sums are not those of the report: {said}")
+
+
 def conflicting_options_are_refused():
     top = GOLDEN / "paddle-dist-flat" / "ckpt"
     fails(USAGE, "both write to stdout", "verify", "--record", "-", "--json", top)
@@ -302,6 +312,7 @@ def statements_are_records():
 checksums_of_archives_are_compared()
 false_ends_of_archives_are_given_up()
 copies_are_compared()
+unreadable_tensors_are_counted()
 conflicting_options_are_refused()
 interrupted_reading_goes_on()
 statements_are_records()
