@@ -229,7 +229,7 @@ void dcp_jsonw_f64(struct dcp_jsonw *w, double v)
 void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n)
 {
 	enum { MAX = 4096 };
-	uint32_t limbs[MAX / 4 + 1] = { 0 };
+	uint32_t limbs[MAX / 4] = { 0 };
 	char text[MAX * 5 / 2 + 4], *p = text + sizeof(text);
 	bool negative = n && le[n - 1] & 0x80;
 	size_t used = (n + 3) / 4;
