@@ -219,8 +219,8 @@ static const struct dcp_adapter plain = {
 	.use = "The program that saved it loads it: its keys are as they were saved.\n"
 };
 
-/* A key among this many first or last keys shows the adapter of a model that PEFT wraps. */
-enum { WRAPPED_KEYS = 1024 };
+/* The name of every tensor of a model that PEFT wraps says so, so some keys here and there do. */
+enum { WRAPPED_PLACES = 4, WRAPPED_KEYS = 64 };
 
 /* Facts about the keys seen so far. */
 struct keys {
@@ -277,13 +277,16 @@ int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool
 		     const struct dcp_adapter **out)
 {
 	const struct dcp_index_counts *counts = dcp_index_counts(ix);
-	int64_t last = (int64_t)(counts->tensors + counts->objects) - WRAPPED_KEYS;
+	int64_t last = (int64_t)(counts->tensors + counts->objects) - WRAPPED_KEYS, at = 0;
 	struct keys k = { .all_peft = true, .all_lora = true };
 	bool config = !assets->config.n && dcp_assets_has(assets, peft_json);
 	int rc = look_from(ix, 0, wrapped, &k);
 
-	if (rc == 0 && last > 0)
-		rc = look_from(ix, last, wrapped, &k);
+	/* As long as every key may belong to an adapter, none was skipped. */
+	while (rc == 0 && wrapped && !k.peft && !k.all_peft && !k.all_lora && at < last) {
+		at += (last + WRAPPED_PLACES - 2) / (WRAPPED_PLACES - 1);
+		rc = look_from(ix, DCP_MIN(at, last), wrapped, &k);
+	}
 	if (rc < 0)
 		return rc;
 	*out = k.peft && (wrapped || k.all_peft) ? &peft
