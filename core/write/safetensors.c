@@ -106,14 +106,12 @@ static void name_file(const struct files *f, size_t i, char name[DCP_SAFETENSORS
 		dcp_safetensors_file_name(name, f->stem, i, f->nfiles);
 }
 
-/* {"key": [16, 8]} as text: the tensors that arrays are cut from. */
+/* Write which rank file @i is, and the shapes of the tensors that arrays are cut from. */
 static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
 {
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	struct dcp_jsonw inner;
+	struct dcp_safetensors_shapes shapes;
 
-	dcp_jsonw_init(&inner, &text, false);
-	dcp_jsonw_object(&inner);
+	dcp_safetensors_begin_shapes(&shapes);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
 		const struct dcp_write_tensor *t = tensor_of(f, k);
 		const struct dcp_write_part *p = part_of(f, k, i);
@@ -121,21 +119,9 @@ static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
 		if (p->ndim == t->ndim &&
 		    !memcmp(p->shape, t->shape, t->ndim * sizeof(*t->shape)))
 			continue;
-		dcp_jsonw_put_u64s(&inner, t->key, t->shape, t->ndim);
+		dcp_jsonw_put_u64s(&shapes.w, t->key, t->shape, t->ndim);
 	}
-	dcp_jsonw_end(&inner);
-	if (dcp_jsonw_error(&inner) < 0)
-		return dcp_jsonw_error(&inner);
-	dcp_jsonw_put_str(w, "dcpfs.global_shapes", text.p);
-	return 0;
-}
-
-static void put_number(struct dcp_jsonw *w, const char *key, size_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%zu", n);
-	dcp_jsonw_put_str(w, key, text);
+	return dcp_safetensors_put_shapes(&shapes, w, i, f->nfiles);
 }
 
 /* Begin the metadata that files of the source hold beside the tensors of file @i. */
@@ -172,11 +158,8 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 		at = end;
 	}
 	rc = begin_metadata(f, i, &json);
-	if (f->set->arrays) {
-		put_number(&json, "dcpfs.rank", i);
-		put_number(&json, "dcpfs.ranks", f->nfiles);
-		rc = rc < 0 ? rc : put_shapes(f, i, &json);
-	}
+	if (rc == 0 && f->set->arrays)
+		rc = put_shapes(f, i, &json);
 	dcp_jsonw_end(&json);
 	if (rc == 0)
 		rc = dcp_safetensors_end(&json, 0, ALIGN);

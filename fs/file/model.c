@@ -20,26 +20,18 @@
 #include "fs/ino.h"
 #include "fs/versions/versions.h"
 
-enum { ALIGN = 64, ROW_MEMORY = 16 << 20, MAX_NAMED = 64 };
+enum { ALIGN = 64, ROW_MEMORY = 16 << 20 };
 
 struct making {
 	struct dcpfs_version *ver;
 	struct dcpfs_spool spool;
-	struct dcp_buf parts, left_out;
+	struct dcp_buf parts;
+	struct dcp_safetensors_left left;
 	struct dcp_jsonw w;
 	struct dcp_arena arena;
 	struct dcp_said *said;
-	uint64_t end, nleft_out;
+	uint64_t end;
 };
-
-static void leave_out(struct making *m, const struct dcp_row *row)
-{
-	/* A key that JSON cannot represent would make this header unreadable, too, so the file stem
-	 * is listed in its place. */
-	if (m->nleft_out++ < MAX_NAMED)
-		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "",
-			       dcp_json_can_say(row->key) ? row->key : row->name);
-}
 
 static int add_row(void *ctx, struct dcp_row *row)
 {
@@ -55,7 +47,8 @@ static int add_row(void *ctx, struct dcp_row *row)
 		return rc;
 	if (rc < 0 || dcpfs_rank_can_read(m->ver, row, &cut, NULL) < 0 ||
 	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS)) {
-		leave_out(m, row);
+		/* the stem of the tensor's own file stands for a key that JSON cannot represent */
+		dcp_safetensors_leave_out(&m->left, row->key, row->name);
 		return 0;
 	}
 	if (dcp_ckd_add(&m->end, m->end, row->nbytes) || m->end > INT64_MAX / 2)
@@ -79,14 +72,7 @@ static int put_metadata(struct making *m)
 		return rc;
 	dcp_jsonw_key(&m->w, "__metadata__");
 	dcp_safetensors_begin_meta(&m->w, NULL, object);
-	if (m->nleft_out) {
-		if (m->nleft_out > MAX_NAMED)
-			dcp_buf_printf(&m->left_out, " and %llu more",
-				       (unsigned long long)(m->nleft_out - MAX_NAMED));
-		dcp_buf_add(&m->left_out, "", 1);
-		dcp_jsonw_put_str(&m->w, "dcpfs.left_out",
-				  m->left_out.failed ? "?" : m->left_out.p);
-	}
+	dcp_safetensors_put_left(&m->left, &m->w);
 	dcp_jsonw_end(&m->w);
 	return 0;
 }
@@ -125,7 +111,7 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 	rc = rc == 0 ? dcpfs_spool_finish(&m.spool, &made.header)
 		     : dcpfs_spool_drop(&m.spool, rc);
 	dcp_arena_finish(&m.arena);
-	dcp_buf_finish(&m.left_out);
+	dcp_buf_finish(&m.left.names);
 	if (rc < 0) {
 		dcp_buf_finish(&m.parts);
 		return dcp_fail(err, rc, "%s: model.safetensors: %s", ver->name, strerror(-rc));

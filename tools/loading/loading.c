@@ -217,7 +217,7 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 
 #define DUMP_MARK "\"dcpfs.rank\":"
 
-enum { ALIGN = 64, MAX_NAMED = 64, BAND = 16 << 20 };
+enum { ALIGN = 64, BAND = 16 << 20 };
 
 static int fail_dump(const struct dump *d, int rc, struct dcpload_error *err)
 {
@@ -250,55 +250,32 @@ static bool is_whole(const struct dcpload_part *p)
 	       !memcmp(p->shape, p->global_shape, p->ndim * sizeof(*p->shape));
 }
 
-/* {"key": [16, 8]}: the whole tensors that parts are cut from. */
-static void put_shapes(struct dcp_jsonw *w, const struct dcpload_plan *plan)
-{
-	struct dcpload_part part;
-
-	dcp_jsonw_object(w);
-	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
-		if (!can_show(&part) || is_whole(&part))
-			continue;
-		dcp_jsonw_put_u64s(w, name_of(&part), part.global_shape, part.global_ndim);
-	}
-	dcp_jsonw_end(w);
-}
-
-static void put_number(struct dcp_jsonw *w, const char *key, uint64_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-	dcp_jsonw_put_str(w, key, text);
-}
-
 /* Values of metadata are strings. */
 static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_of *of,
 			const struct dcpload_plan *plan)
 {
-	dcp_auto_buf struct dcp_buf shapes = DCP_BUF_INIT, out = DCP_BUF_INIT;
-	struct dcp_jsonw inner;
+	struct dcp_safetensors_left left = { 0 };
+	struct dcp_safetensors_shapes shapes;
 	struct dcpload_part part;
+	int rc;
 
-	dcp_jsonw_init(&inner, &shapes, false);
-	put_shapes(&inner, plan);
-	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++)
-		if (!can_show(&part) && d->left_out++ < MAX_NAMED)
-			dcp_buf_printf(&out, "%s%s", out.n ? " " : "",
-				       dcp_json_can_say(name_of(&part)) ? name_of(&part) : "?");
-	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
-		return -ENOMEM;
 	dcp_jsonw_key(w, "__metadata__");
 	dcp_safetensors_begin_meta(w, NULL, of->metadata);
 	dcp_jsonw_put_str(w, "dcpfs.version", of->version);
 	dcp_jsonw_put_str(w, "dcpfs.layout", of->layout);
-	put_number(w, "dcpfs.rank", of->rank);
-	put_number(w, "dcpfs.ranks", of->ranks);
-	dcp_jsonw_put_str(w, "dcpfs.global_shapes", shapes.p);
-	if (d->left_out)
-		dcp_jsonw_put_str(w, "dcpfs.left_out", out.p);
+	dcp_safetensors_begin_shapes(&shapes);
+	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part))
+			dcp_safetensors_leave_out(&left, name_of(&part), "?");
+		else if (!is_whole(&part))
+			dcp_jsonw_put_u64s(&shapes.w, name_of(&part), part.global_shape,
+					   part.global_ndim);
+	}
+	d->left_out = left.n;
+	rc = dcp_safetensors_put_shapes(&shapes, w, of->rank, of->ranks);
+	dcp_safetensors_put_left(&left, w);
 	dcp_jsonw_end(w);
-	return 0;
+	return rc;
 }
 
 static int make_header(struct dump *d, const struct dump_of *of,

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
 #include "core/model/dtype.h"
 
 struct dcp_arena;
@@ -93,6 +95,29 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
  * ends the object.
  */
 void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
+
+/* Tensors that a file leaves out, which its metadata names. Zeroed at first. */
+struct dcp_safetensors_left {
+	struct dcp_buf names;
+	uint64_t n;
+};
+
+/* @instead is named if JSON cannot represent @key. */
+void dcp_safetensors_leave_out(struct dcp_safetensors_left *l, const char *key,
+			       const char *instead);
+/* Write the member "dcpfs.left_out", if there are any, and free the names. */
+void dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w);
+
+/* The shapes of tensors of which a rank's file holds only parts. */
+struct dcp_safetensors_shapes {
+	struct dcp_buf text;
+	struct dcp_jsonw w; /* the caller adds a member for each, dcp_jsonw_put_u64s() */
+};
+
+void dcp_safetensors_begin_shapes(struct dcp_safetensors_shapes *s);
+/* Write the members "dcpfs.rank", "dcpfs.ranks" and "dcpfs.global_shapes", and free @s. -ENOMEM. */
+int dcp_safetensors_put_shapes(struct dcp_safetensors_shapes *s, struct dcp_jsonw *w,
+			       uint64_t rank, uint64_t ranks);
 
 /*
  * Append the header of a file with one tensor; for @own see dcp_safetensors_begin_meta(), for

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -114,6 +115,57 @@ void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const c
 bool dcp_safetensors_can_name(const char *name)
 {
 	return strcmp(name, "__metadata__") != 0 && dcp_json_can_say(name);
+}
+
+enum { MAX_NAMED = 64 };
+
+void dcp_safetensors_leave_out(struct dcp_safetensors_left *l, const char *key,
+			       const char *instead)
+{
+	if (l->n++ < MAX_NAMED)
+		dcp_buf_printf(&l->names, "%s%s", l->names.n ? " " : "",
+			       dcp_json_can_say(key) ? key : instead);
+}
+
+void dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w)
+{
+	if (l->n > MAX_NAMED)
+		dcp_buf_printf(&l->names, " and %llu more",
+			       (unsigned long long)(l->n - MAX_NAMED));
+	dcp_buf_add(&l->names, "", 1);
+	if (l->n)
+		dcp_jsonw_put_str(w, "dcpfs.left_out", l->names.failed ? "?" : l->names.p);
+	dcp_buf_finish(&l->names);
+}
+
+void dcp_safetensors_begin_shapes(struct dcp_safetensors_shapes *s)
+{
+	s->text = (struct dcp_buf)DCP_BUF_INIT;
+	dcp_jsonw_init(&s->w, &s->text, false);
+	dcp_jsonw_object(&s->w);
+}
+
+static void put_number(struct dcp_jsonw *w, const char *key, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	dcp_jsonw_put_str(w, key, text);
+}
+
+int dcp_safetensors_put_shapes(struct dcp_safetensors_shapes *s, struct dcp_jsonw *w,
+			       uint64_t rank, uint64_t ranks)
+{
+	int rc;
+
+	dcp_jsonw_end(&s->w);
+	rc = dcp_jsonw_error(&s->w);
+	put_number(w, "dcpfs.rank", rank);
+	put_number(w, "dcpfs.ranks", ranks);
+	if (rc == 0)
+		dcp_jsonw_put_str(w, "dcpfs.global_shapes", s->text.p);
+	dcp_buf_finish(&s->text);
+	return rc;
 }
 
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
