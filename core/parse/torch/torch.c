@@ -348,7 +348,7 @@ struct dcp_torch_frames {
 	pthread_mutex_t lock; /* everything below; not held while anything is read */
 	struct frame *frame[FRAMES];
 	unsigned n, next; /* if all are taken, frame[next] is overwritten */
-	uint64_t hits;
+	uint64_t hits, parsed;
 };
 
 struct dcp_torch_frames *dcp_torch_frames_create(void)
@@ -370,14 +370,24 @@ void dcp_torch_frames_destroy(struct dcp_torch_frames *f)
 	free(f);
 }
 
-uint64_t dcp_torch_frames_hits(struct dcp_torch_frames *f)
+static uint64_t read_count(struct dcp_torch_frames *f, const uint64_t *count)
 {
-	uint64_t hits;
+	uint64_t n;
 
 	pthread_mutex_lock(&f->lock);
-	hits = f->hits;
+	n = *count;
 	pthread_mutex_unlock(&f->lock);
-	return hits;
+	return n;
+}
+
+uint64_t dcp_torch_frames_hits(struct dcp_torch_frames *f)
+{
+	return read_count(f, &f->hits);
+}
+
+uint64_t dcp_torch_frames_parsed(struct dcp_torch_frames *f)
+{
+	return read_count(f, &f->parsed);
 }
 
 /* The longest head of the frames for items of @size bytes; 0: there are none. */
@@ -435,11 +445,15 @@ static bool is_framed(const struct dcp_torch *t)
 	       r->off <= DCP_MIN((size_t)HEAD_MAX, t->head_n);
 }
 
+/* Count the parsed item @t, and keep its head if the next such item can be known by it. */
 static void keep_frame(struct dcp_torch_frames *f, const struct dcp_torch *t,
 		       const struct dcp_torch_tensor *tt)
 {
 	struct frame *frame, **at;
 
+	pthread_mutex_lock(&f->lock);
+	f->parsed++;
+	pthread_mutex_unlock(&f->lock);
 	if (!is_framed(t) || !(frame = malloc(sizeof(*frame))))
 		return;
 	frame->size = t->src.size;

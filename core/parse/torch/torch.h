@@ -161,5 +161,6 @@ int dcp_torch_item(struct dcp_torch_frames *f, const struct dcp_source *item,
 /* The same, but reads only the head of @item. False: no item with this head was parsed before. */
 bool dcp_torch_known(struct dcp_torch_frames *f, const struct dcp_source *item,
 		     struct dcp_torch_tensor *out);
-/* The number of items that were recognised by their head. */
+/* The numbers of items that were recognised by their head, and of those that were parsed. */
 uint64_t dcp_torch_frames_hits(struct dcp_torch_frames *f);
+uint64_t dcp_torch_frames_parsed(struct dcp_torch_frames *f);
