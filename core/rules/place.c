@@ -33,7 +33,7 @@ static const char *const copies[] = { "ema",      "ref",      "reference", "teac
 static const char *const masters[] = { "fp32", "master", "masters" };
 struct candidate {
 	uint64_t whole,
-		bare; /* counts of keys that are the model's with its head, and without */
+		bare; /* counts of keys of the model with its head, and of the model without */
 };
 
 struct placing {
