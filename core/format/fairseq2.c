@@ -9,9 +9,9 @@
  *
  * pp counts pipeline stages, tp tensor-parallel ranks, sdp the ranks that share the remainder. The
  * model is joined as by fairseq2's own loader: the rows of the sdp ranks one after the other, then
- * along the dimension that tensor parallelism cuts, which the layers' names tell. Everything else
- * stays below its file, "trainer.rank_00.step"; but a tensor that records its part of the whole
- * (DTensor, ShardedTensor) is joined from all sdp ranks, "optimizer.pp_00.tp_00".
+ * along the dimension that tensor parallelism cuts, which the layers' names tell. All other keys
+ * begin with the names of their file, "trainer.rank_00.step"; but a tensor that records its part of
+ * the whole (DTensor, ShardedTensor) is joined from all sdp ranks, "optimizer.pp_00.tp_00".
  *
  * Sources: checkpoint/manager.py, model_checkpoint/native.py, model_checkpoint/common.py,
  * models/llama/sharder.py of 0.5 to 0.8.
@@ -353,7 +353,7 @@ static int check_part(struct whole *w, const struct dcp_copy *c)
 /*
  * Add the rows of the sharded ranks of tensor-parallel rank @tp in stage @pp one after the other.
  * They begin at *@first, which is moved past them. *@c: the first copy that was not taken. The last
- * ranks may have none.
+ * ranks may have no rows.
  */
 static int add_rows(struct whole *w, uint32_t pp, uint32_t tp, uint64_t *first,
 		    const struct dcp_copy **c)

@@ -59,7 +59,7 @@ struct dcp_load {
 	const struct dcp_log *log;           /* may be NULL */
 	unsigned depth;                      /* number of versions with parts around this one */
 	bool uncommitted;                    /* committed() returned false */
-	bool is_part; /* keys get the part's name in front: the key of a single value is "" */
+	bool is_part; /* a single value has the key "": the part's name is put before keys */
 };
 
 /*
@@ -136,9 +136,9 @@ struct dcp_format {
 int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
 
 /*
- * Emit the __metadata__ of @st, the header of @file. Members that describe only this file, and so
- * would be wrong for any other file, are left out: which parts of tensors a rank of DCP's writer
- * or of dcpfs put into the file.
+ * Emit the __metadata__ of @st, the header of @file. Members that say which parts of tensors a rank
+ * (of DCP's writer or of dcpfs) put into this file are left out, because they would be wrong for
+ * any other file.
  */
 struct dcp_safetensors;
 int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,

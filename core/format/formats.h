@@ -10,14 +10,14 @@
  *
  * Composer, the megatron rows and parts come first because they accept a directory only if their
  * marks lie beside other files: a DCP directory with a meta.pt belongs to parts, a DCP directory
- * without it does not. Paddle's plain files come before torch's, because Paddle's trainers leave
- * a training_args.bin beside them. torch_bin comes after torch_hf: if both kinds of files hold a
- * model, it is the same model. torch_items comes before torch_hf because a consolidated copy of
- * the model in safetensors lies beside its files; so does paddle_dist, whose data files may be
- * safetensors. deepspeed_universal comes before deepspeed because a converted checkpoint also
- * holds model files. torch_save comes near the end because it accepts any file that torch.save
- * may have written; pickle accepts only files that no other family knows. numpy is last because
- * arrays also lie beside checkpoints of other families.
+ * without it does not. Paddle's plain files come before torch's, because Paddle's trainers leave a
+ * training_args.bin beside them. torch_bin comes after torch_hf: if both kinds of files hold a
+ * model, it is the same model. torch_items and paddle_dist come before torch_hf: the former may
+ * have a consolidated copy of the model in safetensors beside its files, the latter data files
+ * in safetensors. deepspeed_universal comes before deepspeed because a converted checkpoint also
+ * holds model files. torch_save comes near the end because it accepts any file that torch.save may
+ * have written; pickle accepts only files that no other family knows. numpy is last because arrays
+ * also lie beside checkpoints of other families.
  *
  * A family with only one file, NAME.c, needs only its row in this table to be built.
  */

@@ -15,9 +15,9 @@
  *	local_global_slices_pairs  "0,64,None|None,None,None#64,128,None|None,None,None;..."
  *
  * each pair is a box of the file's tensor and its place in the whole: start, stop and step of each
- * dimension. Ranks of experts are in the name, too (_exp-rank-0-of-2), and cut likewise. The
- * contents of the other directories stay below their files. The fact "framework" tells the rules of
- * hf/ which order rotary embeddings have, as in model_config.json.
+ * dimension. Ranks of experts are in the name, too (_exp-rank-0-of-2), and cut likewise. Keys of
+ * the other directories begin with the names of directory and file. The fact "framework" tells the
+ * rules of hf/ which order rotary embeddings have, as in model_config.json.
  *
  * Sources: parallel/parameters.py, serialize/weights.py, serialize/utils.py of 2024 to 2025.
  */

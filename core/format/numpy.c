@@ -3,10 +3,10 @@
  * numpy's own files, as numpy, JAX programs and MLX write them.
  *
  *	step_100.npz             np.savez: a ZIP archive of arrays; a version by itself
- *	weights.npz config.json  a model by that name in its directory: one version, with all
- *	                         .npz and .npy beside it; weights.00.npz, ... are parts of one
- *	a.npy b%2Fw.npy          np.save, one array each: all in a directory are one version; keys
- *	                         with a slash as a mount names them
+ *	weights.npz config.json  a file with the name of a model: one version with all .npz
+ *	                         and .npy beside it; weights.00.npz, ... are parts of a model
+ *	a.npy b%2Fw.npy          np.save, one array each: all in a directory are one version; %2F
+ *	                         is a slash of the key, as in a mount
  *
  * Stored members are read where they lie, deflated ones (np.savez_compressed) are decoded when
  * they are opened. Arrays of Python objects and of records are emitted as errors: nothing is

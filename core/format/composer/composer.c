@@ -48,7 +48,7 @@ struct composer_file {
 };
 
 /* Tensors in parts (ShardedTensor) are joined from all files. All other values were the same on all
- * ranks: the lowest rank's is emitted, and of other ranks only values that it lacks. */
+ * ranks: each is taken from the lowest rank that has it. */
 
 struct emitter {
 	const struct dcp_load *in;

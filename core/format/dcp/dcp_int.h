@@ -3,9 +3,9 @@
  * dcp_int: a compact form of a DCP .metadata, and declarations for the files that emit a DCP
  * checkpoint; only they include it.
  *
- * The pickle is one Metadata object with three huge dicts. Their pairs are received in batches
- * while the machine reads, in any order, and stored as packed numbers: about 26 bytes for a chunk
- * and 100 for a key. They are joined by key afterwards.
+ * The pickle is one Metadata object with three huge dicts. The unpickler hands over their pairs in
+ * batches, in any order; they are stored as packed numbers: about 26 bytes for a chunk and 100 for
+ * a key. They are joined by key afterwards.
  *
  *   state_dict_metadata  key -> TensorStorageMetadata | BytesStorageMetadata   an entry
  *   storage_data         MetadataIndex(key, offsets) -> _StorageInfo           a record
@@ -84,7 +84,8 @@ int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp
 /* Sort the records by key. Called after the last file is read. */
 int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err);
 
-/* The header of an entry; @c points after it, to the fields of its kind. @before 0 ends a chain. */
+/* The header of an entry; @c points after it, to the fields of its kind. @before: the key's entry
+ * before it, or 0. */
 struct dcp_tmeta_entry {
 	enum dcp_tmeta_kind kind;
 	uint32_t rank_file, before;

@@ -226,8 +226,8 @@ static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 	return false;
 }
 
-/* Emit the missing parts of the object of @key, at most *@left. The loop ends, because each part is
- * there, and then has a key, or takes one from *@left. */
+/* Emit the missing parts of the object of @key, at most *@left. The loop ends, because each part
+ * either has a key or takes one from *@left. */
 static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 		      const struct dcp_tdcp_shard *s, unsigned *left)
 {
@@ -332,8 +332,8 @@ static bool has_parts(struct dcp_pv v)
 /*
  * Emit the value of a stream. A part of a sharded object is the only value of a list. Megatron's
  * common_state is a dict with the other values of the run: they are emitted without its name, as
- * those of common.pt were until 2026. If a value is shown in another form than readers of torch see
- * it, that form is emitted, too.
+ * those of common.pt were until 2026. If a value is shown in another form than torch's readers see,
+ * their form is emitted, too.
  */
 static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const char *key)
 {
@@ -376,7 +376,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		.prefix = path,
 		.nprefix = npath,
 		.base = r->off,
-		.skip = leaf ? NULL : is_stored, /* the stored key is its own */
+		.skip = leaf ? NULL : is_stored, /* a leaf is the stored key itself */
 		.containers = &w->containers,
 		.entry = entry,
 		.ctx = w,
@@ -390,7 +390,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
-	/* The file is emitted before it is read, and also if it is broken, to notice its change. */
+	/* Emit the file before it is read, even if it is broken, to notice its change. */
 	if (w->m->files.n)
 		rc = dcp_tdcp_file_number(w, r->file, &s.file);
 	if (rc < 0)
@@ -400,7 +400,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
 				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_DECODED, &item,
 				    &why);
-	if (rc == 0) { /* whatever the pickle holds, it has these bytes */
+	if (rc == 0) { /* the object has these bytes, even if they are damaged */
 		stored.file = s.file;
 		stored.n = item.src.size;
 		s.stored = &stored;

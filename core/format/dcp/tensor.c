@@ -304,9 +304,9 @@ static void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 }
 
 /*
- * A torch.save stream is longer than the tensor in it. An item as long as its elements may come
- * from SerializationFormat.SAFETENSORS of the plain writer, where every item claims the place of
- * one common blob. Only these items are examined here.
+ * A torch.save stream is longer than the tensor in it. An item that is only as long as its elements
+ * may come from the plain writer with SerializationFormat.SAFETENSORS, where all items claim the
+ * place of one blob. Only such items are examined here.
  */
 static void check_envelope(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			   const struct dcp_tmeta_record *r, uint64_t elements)

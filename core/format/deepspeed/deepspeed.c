@@ -13,9 +13,9 @@
  * nothing is converted. Keys of objects begin with their file:
  * mp_rank_00_model_states.pt.global_steps.
  *
- * If the file of a rank is missing or damaged, the keys that the rank has a part of are broken. If
- * the directory of versions is known, and "latest" does not name a version that lacks a file, this
- * version counts as incomplete: its save is still running or was interrupted.
+ * If the file of a rank is missing or damaged, the keys that the rank has a part of are broken. But
+ * if the directory of versions is known, and its "latest" does not name the version, the version
+ * counts as incomplete: its save is still running or was interrupted.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -253,8 +253,8 @@ struct dcp_ds_list {
 
 /*
  * A parameter group and its slices. Slice k belongs to rank base + k % count * step. If lanes is 1,
- * ranks are the data-parallel ranks of the part. If lanes is tp, ranks are counted through the
- * whole stage, tensor-parallel ranks first: its parts take turns.
+ * ranks are the data-parallel ranks of the part. If lanes is tp, they are all ranks of the stage,
+ * numbered data-parallel rank * tp + tensor-parallel rank.
  */
 struct dcp_ds_group {
 	uint32_t flat, waves, count; /* as above: count * waves slices */
@@ -382,7 +382,7 @@ const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
 const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
 /* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
 bool dcp_ds_committed(const struct dcp_dir *above, const char *version);
-/* Is the file of a rank missing that the metadata counts? @missing is the first of them. */
+/* Does a rank that the metadata counts lack its file? @missing: the first such file. */
 bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
 /* Parameters of ranks whose model file is missing have no names, so emit each missing file as a
  * broken object. */

@@ -194,8 +194,8 @@ static int make_parts(struct dcp_ds *ds)
 	return 0;
 }
 
-/* The assumed number of tensor-parallel ranks if no file records it: the number of files that a
- * layer has, or of all model-parallel ranks. */
+/* The assumed number of tensor-parallel ranks if no file records it: the number of files of a
+ * layer, or else of all model-parallel ranks. */
 static uint32_t guess_tp(const struct dcp_ds *ds)
 {
 	uint32_t most = ds->part[ds->nparts - 1].mp + 1, layers = 0;

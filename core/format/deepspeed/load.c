@@ -369,8 +369,8 @@ static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
 	return rc;
 }
 
-/* Describe the view of a storage that a tensor of the model is. The bytes in @b are equal for equal
- * views of one storage. */
+/* Describe in @b of which storage, and how, a tensor of the model is a view. Equal views have equal
+ * bytes in @b. */
 static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_pv v)
 {
 	struct dcp_torch_tensor tt;

@@ -211,8 +211,8 @@ static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 }
 
 /*
- * Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them it
- * is so if no expert has two files, though no rank is missing.
+ * Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them the
+ * answer is yes if no rank is missing and no expert has two files.
  */
 static bool experts_are_whole(const struct dcp_ds *ds)
 {

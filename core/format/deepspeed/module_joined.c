@@ -18,7 +18,7 @@
  */
 
 /* Is the weight @name, in a file of @kind, a frozen weight or a buffer, which the optimizer does
- * not have? In files of pipeline layers tied weights have other names, so there only buffers
+ * not have? Tied weights have other names in files of pipeline layers, so there only buffers
  * count. */
 static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {
@@ -96,8 +96,8 @@ static int number_names(struct unit *u, size_t k)
 		const char *name = dcp_pv_str(u->pairs[k][2 * i]);
 		uint32_t number;
 
-		/* Each pair gets a number. A key that is not text, or was there before, gets a
-		 * name that no text can have. */
+		/* Each pair gets a number, so a key that is no text, or was seen before, gets a
+		 * name that no text has. */
 		rc = name ? dcp_intern_str(&u->names[k], name, &number) : 0;
 		if (rc == 0) {
 			int len = snprintf(odd, sizeof(odd), "\xff%zu", i);
@@ -162,7 +162,7 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 		if (dcp_ckd_mul(&step, box->len[d] - 1, tt->stride[d]) ||
 		    dcp_ckd_add(&last, last, step) || box->from[d] >= tt->shape[d])
 			return false;
-		p->off += box->from[d] * tt->stride[d] * tt->itemsize; /* lies in it */
+		p->off += box->from[d] * tt->stride[d] * tt->itemsize; /* fits: inside of it */
 	}
 	p->nbytes = (last + 1) * tt->itemsize;
 	return true;
@@ -319,8 +319,8 @@ static bool all_same(struct unit *u)
 	return true;
 }
 
-/* The name for which the rules are made, as the optimizer has it. The layer of a pipeline names its
- * part of a tied module differently: "tied_modules.embed.weight" is "1.weight" there. */
+/* The name for which the rules are made, as the optimizer has it. The file of a pipeline layer
+ * names its part of a tied module differently: "1.weight" for "tied_modules.embed.weight". */
 static const char *ruled_name(struct unit *u, const char *key, const char *name)
 {
 	static const char tied[] = "tied_modules.";
@@ -340,7 +340,7 @@ static const char *ruled_name(struct unit *u, const char *key, const char *name)
 	return name;
 }
 
-/* Do the rules not concern @name? They name only parameters, not buffers; if they name every
+/* Do the rules not concern @name? Rules are for parameters, not buffers; if they name every
  * parameter, any other name is an alias. */
 static bool is_unruled(const struct unit *u, const char *name, const struct dcp_ds_rule *rule,
 		       const char *why)

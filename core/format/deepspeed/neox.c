@@ -21,7 +21,7 @@ static const char bias_why[] =
 /*
  * The rules hold only for models without grouped queries and without gates: there queries, keys and
  * values are in order head by head, and the first weight of an MLP is one matrix. No file records
- * these options. But without them such a tensor is @height times as high as the model is wide.
+ * these options. But without them the tensor has @height times as many rows as the model is wide.
  */
 static const struct dcp_ds_known neox[DCP_DS_NEOX] = {
 	{ ".*\\b(word_embeddings|final_linear)\\.weight$", DCP_DS_CUT_ROWS, 0, NULL },

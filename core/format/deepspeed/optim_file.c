@@ -89,8 +89,8 @@ static int find_entries(struct dcp_ds_reading *r, struct entries *e)
 	return 0;
 }
 
-/* The number of the parameter @id. Before torch 1.6 parameters were named by their addresses; then
- * their order in the param_groups gives the number. */
+/* The number of the parameter @id. Before torch 1.6, @id was the parameter's address: its place in
+ * the param_groups gives the number. */
 static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
 {
 	uint64_t number = UINT64_MAX, other;

@@ -44,8 +44,8 @@ static int refuse_rule(struct reading *r, const char *why)
 	return 0;
 }
 
-/* Read the numbers of @v into the arena. If @ndim is NULL, they must be as many as the whole has
- * dimensions; else @ndim is their number. */
+/* Read the numbers of @v into the arena. If @ndim is NULL, there must be one for each dimension of
+ * the whole; else @ndim is their number. */
 static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, uint32_t *ndim)
 {
 	uint64_t dims[DCP_MAX_NDIM];
@@ -59,8 +59,7 @@ static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, u
 	return *out ? 0 : -ENOMEM;
 }
 
-/* Read [offset, strides] of a box of lengths @len in @shape, as the position of its first
- * element. */
+/* Read @v, the [offset, strides] of a box of lengths @len in @shape, and find its first element. */
 static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape,
 		       const uint64_t *len, const uint64_t **out)
 {
@@ -538,8 +537,8 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
 }
 
 /*
- * The first pattern of the list that matches @name, or that could not be matched with @name: then
- * @why is set.
+ * The first pattern of the list that matches @name; if matching failed, the pattern that failed,
+ * and @why is set.
  */
 static const struct pattern *find_pattern(const struct dcp_ds_rules *rules, uint8_t list,
 					  const char *name, const char **why)

@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 
-/* If lanes are several, ranks are numbered through the whole stage, tensor-parallel ranks first. */
+/* With several lanes, ranks are numbered through the whole stage, tensor-parallel ranks first. */
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 				 const struct dcp_ds_group *g, uint64_t k)
 {
@@ -161,9 +161,9 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 }
 
 /*
- * DeepSpeed's Muon works on matrices: a rank keeps the whole momentum of every parameter that has
- * an element in the rank's slice, one after the other. Returns the number of elements of all
- * parameters in slice @k. @before: the elements of those before @p, if @p is among them.
+ * DeepSpeed's Muon works on matrices: a rank keeps, one after the other, the whole momentum of
+ * every parameter that has an element in its slice. Returns the elements of all these parameters
+ * for slice @k. @before: the elements of those before @p, if @p is among them.
  */
 static uint64_t count_touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
 			       uint64_t k, const struct dcp_ds_param *p, uint64_t *before)

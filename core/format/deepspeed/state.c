@@ -181,8 +181,8 @@ static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, ui
 	return rc;
 }
 
-/* Add the pieces of all boxes, which are in the order of ranks. Of copies only one rank's boxes are
- * there. */
+/* Add the pieces of all boxes, which are in the order of ranks; copies have boxes of one rank
+ * only. */
 static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
 		     const struct dcp_ds_whole *w, uint8_t dtype, struct dcp_err *why)
 {
@@ -411,8 +411,8 @@ static const char *say_absent(struct dcp_ds *ds, uint32_t mp)
 }
 
 /*
- * Fill in the ranks without the parameter. A rank that by the map has no element of an unevenly cut
- * tensor does not list it. Returns why another rank lacks the parameter, or NULL.
+ * Fill in the ranks without the parameter. A rank does not list an unevenly cut tensor of which, by
+ * the map, it has no element. Returns why another rank lacks the parameter, or NULL.
  */
 static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t stage,
 			   const struct dcp_ds_rule *rule)

@@ -59,7 +59,7 @@ int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const u
  * the piece, and the next one from another file is its copy. With @cut not NULL, pieces may
  * overlap: an element then belongs to the first added piece that has it, and the cut pieces lie in
  * @cut. If elements are missing, @why describes them, with the reason of dcp_join_lose() or else
- * with @missing; if both are absent, the index reports them. The pieces are valid until the next
+ * with @missing; without both, the index reports the elements. The pieces are valid until the next
  * tensor. Returns 0, 1 (pieces overlapped) or -ENOMEM.
  */
 int dcp_join_end(struct dcp_join *j, struct dcp_tensor *t, struct dcp_arena *cut,

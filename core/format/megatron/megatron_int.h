@@ -34,7 +34,7 @@ struct dcp_err;
 
 struct dcp_mrule {
 	bool replicate;
-	bool gated; /* one half or two, which follows from the sizes of the second layer */
+	bool gated; /* one half or two: the sizes of the second layer decide */
 	uint32_t dim;
 	uint32_t groups; /* number of parts of equal size, each cut by all ranks */
 	uint32_t old;    /* groups before checkpoint_version 1; 0: as in later versions */
@@ -152,7 +152,7 @@ int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
 
 /* ---- keys.c ---- */
 
-/* Keep the tensor @t, which number @who of m->rank has as key @key of its model chunk @chunk. */
+/* Keep the tensor @t, the key @key of model chunk @chunk in directory number @who of m->rank. */
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
 		     uint32_t chunk, uint32_t who);
 

@@ -3,9 +3,9 @@
  * Megatron-Core's distributed checkpoints: a DCP directory, and these files and keys besides:
  *
  *	metadata.json   {"sharded_backend": "torch_dist", ...}
- *	.metadata ...   keys and stacked layers: see format/dcp/dcp.c, which also puts the flattened
- *	                optimizer shards of 0.12 to 0.15 into shape; and parts of objects,
- *	                <key>/shard_<at>_<of>: see format/dcp/object.c
+ *	.metadata ...   keys, stacked layers, and flattened optimizer shards of 0.12 to 0.15: see
+ *	                format/dcp/tensor.c; parts of objects, <key>/shard_<at>_<of>: see
+ *	                format/dcp/object.c
  *	common.pt       all that is not sharded (newer versions keep it as common_state/shard_0_1)
  *
  * Checkpoints of fsdp_dtensor and torch_dcp have no metadata.json and are plain DCP directories.

@@ -96,7 +96,7 @@ static int put_prefix(struct dcp_relay *r, const char **key, const char *const *
 	return 0;
 }
 
-/* Put the prefix in front of the key of an earlier tensor, as when that tensor was emitted. */
+/* Put the prefix in front of the key of an earlier tensor, which was emitted with it, too. */
 static int put_alias(struct dcp_relay *r, const char **alias)
 {
 	if (!*alias || !r->prefix)
@@ -128,7 +128,7 @@ static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size
 
 /*
  * Put the prefix into references in an object, {"$tensor":"key"}. Nothing else can have this form:
- * a key of a dict that begins with '$' is not written as a name, and quotes in strings are escaped.
+ * dicts with a key that begins with '$' are written differently, and quotes in strings are escaped.
  */
 static int put_references(struct dcp_relay *r, struct dcp_object *o)
 {

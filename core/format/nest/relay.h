@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay: a sink in front of another sink, for checkpoints inside a directory of another directory,
- * inside an archive or inside a compressed file.
+ * relay: a sink in front of another sink, for checkpoints in a directory of another checkpoint, in
+ * an archive or in a compressed file.
  *
  * The inner family emits files by the names that it knows. The files lie in the directory @below,
  * or place() says where their bytes really lie, and the pieces are moved to that place. Keys may

@@ -38,7 +38,7 @@ static const struct {
 	{ "weights", true, DCP_PART_MODEL }, /* NeMo's, beside context/ */
 	{ "model_weights", true, DCP_PART_MODEL }, /* beside model_config.yaml, unpacked or in a .nemo */
 	{ "tp_rank_[0-9]*", true, DCP_PART_STATE }, /* NeMo's before that: model_weights.ckpt of each rank */
-	{ "mp_rank_[0-9]*", true, DCP_PART_STATE }, /* the same without pipeline stages; of files that Megatron or DeepSpeed do not have */
+	{ "mp_rank_[0-9]*", true, DCP_PART_STATE }, /* the same without pipeline stages, unless the files are Megatron's or DeepSpeed's */
 	{ "dist_ckpt", true, DCP_PART_MODEL },
 	{ "modeling", true, DCP_PART_MODEL }, /* ColossalAI's, beside optimizer/ */
 	{ "model", false, DCP_PART_MODEL },
@@ -301,8 +301,8 @@ const struct dcp_format dcp_part_json = {
 
 /*
  * Emits parts, each through a relay that puts the part's name in front of its keys. Only a sole
- * model of a version keeps its keys. The name is always added, because a key must not depend on the
- * contents of other parts.
+ * model of a version keeps its keys. All other keys get the name in any case, because a key must
+ * not depend on the contents of other parts.
  */
 
 struct emitter {

@@ -22,12 +22,12 @@
  *	transformers          model-<i>-of-<N>.safetensors beside a DCP of the optimizer
  *
  * The names in the tables of names.c decide: a directory is one version if it holds at least two
- * parts, of which one is a state file or a directory with a name of the tables, and one may be a
- * model. So a plain DCP or Hugging Face directory is not changed, and .pt files with other names
- * stay versions by themselves. A part may be of any family of formats.c. Models in directories of
- * any name, except names of numbered saves, are parts, too: if the table of homes says so; if the
- * directory itself is a numbered save (then other files in it are parts as well); or if it holds
- * state files and one such directory, but no model.
+ * parts, and one of them is a state file or a directory that the tables name. So a plain DCP or
+ * Hugging Face directory is not changed, and .pt files with other names stay versions by
+ * themselves. A part may be of any family of formats.c. Models in directories of any name, except
+ * names of numbered saves, are parts, too: if the table of homes says so; if the directory itself
+ * is a numbered save (then other files in it are parts as well); or if it holds state files and one
+ * such directory, but no model.
  */
 #include <errno.h>
 #include <limits.h>
@@ -53,7 +53,7 @@ struct finding {
 	struct dcp_parts *parts;
 	size_t nmain, nstate, nalone, ndirs;
 	enum dcp_parts_home home;
-	bool step;       /* its name is that of a numbered save, to which all in it belongs */
+	bool step;       /* it has the name of a numbered save: all in it belongs to the save */
 	bool incomplete; /* a part is incomplete, with the reason in @why */
 	char *why;
 	size_t n;
@@ -181,8 +181,8 @@ struct probed {
 	char why[256];
 };
 
-/* Find the family of @dir, a part or the rest of a version. @own: @dir may have parts itself,
- * unless a family that always comes before parts takes it. */
+/* Find the family of @dir, a part or the rest of a version. @own: @dir may itself consist of parts,
+ * unless a family that is asked before parts takes it. */
 static struct probed probe_part(const struct finding *f, const struct dcp_dir *dir, bool own)
 {
 	struct probed p = { .match = DCP_MATCH_NO };

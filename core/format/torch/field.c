@@ -320,7 +320,7 @@ static int cut_chunks(struct axis *a, struct axis *scratch, uint64_t factor, uin
 	return 0;
 }
 
-/* What the placements after number @i cut dimension @dim into. */
+/* The number of parts into which later placements cut the dimension of placement @i. */
 static uint64_t cut_later(const struct dcp_tplace *place, uint32_t np, uint32_t i)
 {
 	uint64_t product = 1;

@@ -72,7 +72,7 @@ static const struct {
 	{ "rope.freqs", WHOLE },
 };
 
-/* The ranks of consolidated.<RR>.pth. */
+/* Is it the name of a consolidated.<RR>.pth? */
 static bool dcp_rank_is_meta(const struct dcp_rank_name *name)
 {
 	return name->len == 12 && strncmp(name->set, "consolidated.", 13) == 0;
@@ -212,8 +212,8 @@ static void count_set(const struct dcp_dir *dir, struct set *s)
 	}
 }
 
-/* Files are a set if their names tell the number of ranks, or if rank 0 is not alone; for
- * checkpoint_<R>.pt also if it is. */
+/* Files are a set if their names tell the number of ranks, or if rank 0 is not alone; a
+ * checkpoint_0.pt may be alone. */
 static bool is_set(const struct set *s)
 {
 	return s->first.world ||

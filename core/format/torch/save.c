@@ -235,7 +235,7 @@ static bool has_extension(const char *name)
 	return false;
 }
 
-/* A file that is the source was judged by its content; a part, by its whole name. */
+/* If the file is the source, its content was judged before; a part is judged by its whole name. */
 static bool is_ours(const struct dcp_load *in, const char *name)
 {
 	return in->dir->is_file || (in->depth > 0 && in->dir->n == 1) || has_extension(name);

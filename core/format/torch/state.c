@@ -85,7 +85,7 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	return rc;
 }
 
-/* Emit the parts of a tensor of which shard @x is the whole. */
+/* Emit the parts of a tensor whose only shard is @x. */
 static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
 			    const struct dcp_tparts_shard *x)
 {
@@ -141,7 +141,7 @@ static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct
 	return s->shard ? s->shard(s->ctx, &sh->t) : dcp_emit_tensor(s->sink, &sh->t);
 }
 
-/* Emit a leaf that dcp_tshard_is(). @arena is emptied first. */
+/* Emit a DTensor or ShardedTensor. @arena is emptied first. */
 static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf,
 			    const char *key, struct dcp_arena *arena)
 {
@@ -405,7 +405,7 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
 	if (dcp_torch_tensor(s->t, root.value, &tt, NULL) != 0) {
-		own.skip = NULL; /* the stored key is its own */
+		own.skip = NULL; /* it is the stored key itself */
 		w.s = &own;
 		rc = emit_tensor(&w, &root, key);
 	} else {
@@ -417,8 +417,8 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 	return rc;
 }
 
-/* Make @o a list of which it was the value. Values in it are numbered from 1, and its class is the
- * class of value 1 unless the name is more than one word. */
+/* Make @o a list with the value of @o. The numbers of values grow by 1, and value 1 gets the class
+ * of @o, if the name of the class is one word. */
 static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp_object *o)
 {
 	static const char word[] =

@@ -58,8 +58,8 @@ struct dcp_tstate {
 	/* The key of a stream that is a single value without a mapping; NULL: "". */
 	const char *whole;
 	/*
-	 * For torch.distributed.checkpoint: an object that is the whole stream is an entry of
-	 * the checkpoint's metadata.
+	 * For torch.distributed.checkpoint: its metadata has an entry for an object that is the
+	 * whole stream.
 	 */
 	bool entry;
 	bool tuples; /* open tuples like lists, not only search them for tensors */
@@ -74,8 +74,8 @@ struct dcp_tstate {
 	/* A tensor is left out if this is true for its key: the caller emits the tensor itself. */
 	bool (*skip)(void *ctx, const char *key);
 	/* May be NULL. For a caller that also reads the files with the other parts of a tensor:
-	 * receives the tensor with the pieces in this file, as pieces of the whole, and a broken
-	 * tensor with its error; key and path are those of the tensor. */
+	 * receives the whole tensor, with the key and path of the whole, but only the pieces in
+	 * this file; and a broken tensor with its error. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
 	/*
 	 * May be NULL. The same for shards of tensors that consist of several tensors: receives
@@ -197,10 +197,9 @@ bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v);
  *
  * Shard(dim) cuts the remaining part of a dimension like torch.chunk() does: pieces of ceil(length
  * / n), the last pieces shorter or empty. Replicate cuts nothing. _StridedShard(dim, f) first cuts
- * the dimension into f chunks and takes a piece of each chunk. If f is the number of parts into
- * which the later mesh dimensions cut the same dimension, the later placements are applied first
- * (FSDP2 over tensor parallel): the result is the same if the cuts are even, and equals torch's
- * result if they are not.
+ * the dimension into f chunks and takes a piece of each chunk. If later mesh dimensions cut the
+ * same dimension into f parts (FSDP2 over tensor parallel), their placements are applied first: the
+ * result is the same for even cuts, and torch's result for uneven cuts.
  */
 
 struct dcp_err;

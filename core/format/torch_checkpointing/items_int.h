@@ -251,10 +251,10 @@ struct dcp_err;
 struct dcp_tensor;
 
 /*
- * Make @out the part that @local, the plain tensor of rank @rank, is of the tensor that @g
- * describes. @local has one piece, or none if it has no elements. @out points into @arena and
- * @local. Returns 0, -EBADMSG (@local is not what the metadata says; the message has found and
- * expected), -E2BIG or -ENOMEM.
+ * Make @out from @local, the plain tensor of rank @rank: a part of the tensor that @g describes.
+ * @local has one piece, or none if it has no elements. @out points into @arena and @local. Returns
+ * 0, -EBADMSG (@local is not what the metadata says; the message has found and expected), -E2BIG or
+ * -ENOMEM.
  */
 int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 		     const struct dcp_tensor *local, struct dcp_arena *arena,

@@ -92,8 +92,8 @@ static const char *stored_key(const struct bin *b, const char *key)
 	return b->set->component ? key + strlen(b->set->component) + 1 : key;
 }
 
-/* Is the key left over from an older save, because the index names another file for it, which is
- * there? */
+/* Is the key left over from an older save? It is if another file, which the index names for it,
+ * exists. */
 static bool is_elsewhere(void *ctx, const char *key)
 {
 	const struct bin *b = ctx;

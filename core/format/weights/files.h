@@ -91,7 +91,8 @@ const struct dcp_weights_file *dcp_weights_find_file(const struct dcp_weights *h
 const char *dcp_weights_key(struct dcp_weights *h, const struct dcp_weights_set *set,
 			    const char *key);
 
-/* Emit @t, whose key is still that in the files of @set; with @error, @t has no pieces. */
+/* Emit @t, with its key in the files of @set, under the shown key; with @error, @t has no
+ * pieces. */
 int dcp_weights_emit_tensor(struct dcp_weights *h, const struct dcp_weights_set *set,
 			    struct dcp_tensor *t, const char *error);
 

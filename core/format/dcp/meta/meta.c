@@ -118,8 +118,8 @@ static uint32_t skip_record(struct dcp_cur *c)
 	return key;
 }
 
-/* A counting sort. Slot k + 2 counts the records of key k. Summed up, slot k + 1 is where they
- * start; once all are placed, it is where those of key k + 1 start. */
+/* A counting sort. At first slot k + 2 counts the records of key k. After the sums, slot k + 1 is
+ * where they start; after all are placed, it is where they end. */
 int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err)
 {
 	struct dcp_cur c = cursor_at(&m->records, 1);
@@ -527,8 +527,8 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 }
 
 /*
- * Component @n is a key of the mapping, or the index of the list, at @item[0..n): a line as struct
- * dcp_walk has them.
+ * Note, in a line as struct dcp_walk has them, whether the container at @item[0..n) is a mapping or
+ * a list: @item[n] is a key or an index in it.
  */
 static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 {

@@ -47,8 +47,8 @@ static bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
 	       (strcmp(name, ".distcp") == 0 || strcmp(name, ".safetensors") == 0);
 }
 
-/* The id in the name of a data or metadata file. @proof: other programs do not write such a name,
- * which is not so for .safetensors. */
+/* The id in the name of a data or metadata file. @proof: no other program writes such a name; false
+ * for .safetensors. */
 static bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof)
 {
 	uint64_t rank;

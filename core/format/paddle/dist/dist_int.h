@@ -185,7 +185,7 @@ struct dcp_ppart {
 };
 
 struct dcp_parray {
-	const char *error;    /* why it cannot be read; then below only dtype counts */
+	const char *error;    /* why it cannot be read; then only dtype is valid */
 	enum dcp_dtype dtype; /* as stored: U16 may mean BF16 */
 	const char *dtype_name;
 	uint32_t itemsize, ndim;
@@ -223,7 +223,7 @@ struct dcp_load;
  */
 struct dcp_pdist_names {
 	uint64_t newest; /* the newest uid with metadata, or the newest uid if none has any */
-	/* uids of all files, of metadata, of data files; above 1 means several, not how many */
+	/* number of uids of all files, of metadata, of data files; 2 and more: several */
 	uint64_t nuids;
 	uint64_t nmeta, ndata;
 	bool merged;

@@ -262,7 +262,7 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 				 "the pickle holds %s, expected a dict of arrays",
 				 dcp_pyjson_type(root));
 	kv = dcp_pv_pairs(root, &n);
-	for (size_t i = 0; i < n && rc == 0; i++) /* an OrderedDict: the hook saw none */
+	for (size_t i = 0; i < n && rc == 0; i++) /* only an OrderedDict still has pairs */
 		rc = add_pair(f, kv[2 * i], kv[2 * i + 1], err);
 	return rc < 0 ? rc : join_all(f);
 }

@@ -144,8 +144,8 @@ static bool meant_by_other(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 	return false;
 }
 
-/* The dimension in which @shape is smaller than @len, if it is larger in no dimension; else
- * @ndim. */
+/* The dimension in which @shape is smaller than @len; @ndim if there is none, or if @shape is
+ * larger in another. */
 static uint32_t cut_again(const uint64_t *len, const uint64_t *shape, uint32_t ndim)
 {
 	uint32_t found = ndim;
@@ -235,7 +235,7 @@ static int compare_records(const void *pa, const void *pb, void *meta)
 	uint32_t x = *(const uint32_t *)pa, y = *(const uint32_t *)pb;
 	const struct dcp_pmeta_record *a = dcp_pmeta_record(m, x), *b = dcp_pmeta_record(m, y);
 
-	/* of equal records the last that was read comes first, because it counts */
+	/* of equal records the record that was read last counts, so it comes first */
 	return compare_boxes(m, &a->box, &b->box) ?: DCP_CMP(a->replica, b->replica) ?:
 	       DCP_CMP(y, x);
 }
@@ -359,8 +359,8 @@ static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
  * pieces are not compared here, because that would read the data.
  */
 
-/* Part number @i of @record as a piece of the tensor. It holds the piece @e, or the elements of the
- * piece from @run on. */
+/* Part number @i of @record as a piece of the tensor. It holds all of the piece @e, or the elements
+ * of @e from @run on. */
 static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 				 const struct dcp_pmeta_entry *e, uint32_t record, uint32_t i,
 				 uint64_t run)
@@ -451,7 +451,7 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 /*
  * Cut j->len to the shape. For the last rank's piece of some tensors (float8) Paddle 3.3 records
- * the local_shape of an even cut, which leaves the shape, while the array has only the elements
+ * the local_shape of an even cut, which ends beyond the shape; the array has only the elements
  * inside.
  */
 static bool clip_length(struct dcp_pdist *d, struct dcp_pjoin *j,

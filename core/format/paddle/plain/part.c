@@ -121,8 +121,8 @@ static int emit_missing(const struct emitter *w, size_t i, const char *why)
 }
 
 /*
- * Emit all tensors of a file. After a damaged stream it is not known where the next one starts: so
- * this tensor and all after it are broken. Only the program's names show them.
+ * Emit all tensors of a file. After a damaged stream the place of the next is not known, so this
+ * tensor and all after it are broken. They are listed if the program names them.
  */
 static int emit_all(const struct emitter *w, const struct dcp_source *src)
 {

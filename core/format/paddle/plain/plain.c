@@ -33,8 +33,7 @@
  * No file records which values are replicas, so values are compared. Tensors of up to
  * DCP_PDSAME_WHOLE bytes are compared as a whole. Of larger tensors only samples are compared: they
  * count as replicas only if all tensors that several files hold are equal. If one tensor differs,
- * they do not, because ranks of a tensor-parallel model have equal biases and weights of equal
- * shapes.
+ * the model may be tensor-parallel: then weights differ, too, and samples may not show it.
  *
  * The same rule is used for an object and the tensors inside it, since its JSON names them.
  */
@@ -219,7 +218,7 @@ static struct seen *holder_of(const struct merge *m, const char *key)
 	return NULL;
 }
 
-/* Let an object and the tensors inside it clash together. */
+/* If an object or a tensor inside it clashes, let all of these clash. */
 static void keep_together(struct merge *m)
 {
 	for (int way = 0; way < 2; way++)

@@ -108,7 +108,7 @@ static void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, 
 	t->shape = a->shape;
 }
 
-/* Of one file, a gigabyte each. There is a limit because each part is searched among all keys. */
+/* Parts in one file, a gigabyte each: a limit, because each is searched among all keys. */
 enum { MAX_PARTS = 1024 };
 
 static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)

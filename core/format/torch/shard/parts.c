@@ -166,7 +166,7 @@ static int add_parts(struct adding *x, const struct dcp_torch_parts *p, int dept
 
 /* ---- its class and settings ---- */
 
-/* Is it the shape of the shard, where that is not the shape of the whole tensor? */
+/* Is it the shape of the shard, and not that of the whole tensor? */
 static bool is_local_shape(const struct dcp_tparts_shard *s, struct dcp_pv v)
 {
 	uint64_t dims[DCP_MAX_NDIM];

@@ -20,9 +20,9 @@
 #include "core/parse/pickle/pickle.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
-/* The limit of ranks and characters that are read. Most ranks and characters are in the file as
- * often as they are read, but every tensor refers to the single list of a mesh, and its own list of
- * ranks is as long. So the work is a multiple of the file's size. */
+/* The limit of ranks and characters that are read, as a multiple of the file's size. The list of a
+ * mesh is stored once and read for every tensor, but each tensor also stores a list of ranks that
+ * is as long. */
 enum { WORK_PER_BYTE = 16, WORK_AT_LEAST = 64 << 20 };
 
 static const char nested[] = "nested_path_to_metadata";

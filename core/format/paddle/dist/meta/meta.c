@@ -395,7 +395,7 @@ int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struc
 enum {
 	MEMORY_BASE = 64 << 20,
 	MEMORY_FACTOR = 16
-}; /* bytes; more bytes for each of the file */
+}; /* bytes, and bytes for each byte of the file */
 
 static const struct dcp_section sections[] = {
 	{ "state_dict_metadata", false, dcp_pmeta_add_state },

@@ -68,7 +68,7 @@ enum { DCP_PDCUT_MESH = 8 }; /* dimensions; Paddle writes one or two */
 
 struct dcp_pdcut {
 	uint64_t mesh[DCP_PDCUT_MESH];
-	uint64_t step[DCP_PDCUT_MESH]; /* places from one to the next */
+	uint64_t step[DCP_PDCUT_MESH]; /* places between neighbours */
 	size_t nmesh;
 	const struct dcp_pv *group; /* ranks by place */
 	size_t nplaces;
@@ -230,7 +230,7 @@ static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
 	return i < j->nranks && j->ranks[i].number == number ? &j->ranks[i] : NULL;
 }
 
-/* Write to x->why why the part of rank @number is missing, of which there is no copy. */
+/* Set x->why: the reason why the part of rank @number, which has no copy, is missing. */
 static int say_lacking(struct joined *x, uint64_t number)
 {
 	const struct dcp_pdrank *r = rank_of(x->j, number);
