@@ -114,7 +114,7 @@ static char *lock_path(const char *path)
 	return asprintf(&out, "%s.lock", path) < 0 ? NULL : out;
 }
 
-/* Is @fd still the file at @path? The last process to build removes the lock file. */
+/* Is @fd still the file at @path? The lock file is removed when the index is built. */
 static bool still_there(int fd, const char *path)
 {
 	struct stat ours, theirs;

@@ -130,8 +130,8 @@ static int read_record(int fd, uint8_t *r, struct dcp_err *err)
 
 /*
  * Is @fd the decoded content of @source? 0 and its @size; -ESTALE: it was made from another state
- * of the file, or so soon after a change that the file may have been written still (not checked if
- * @just_made); -EBADMSG: damaged. @whole: read the content and compare its hash.
+ * of the file, or too soon after a change of the file (not checked if @just_made); -EBADMSG:
+ * damaged. @whole: read the content and compare its hash.
  */
 static int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made,
 			    bool whole, uint64_t *size, struct dcp_err *err)

@@ -5,8 +5,8 @@
  *   meta    name TEXT, value TEXT
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
  *           objects, broken, bytes and elements are what dcp_index_counts() says; metadata: a
- *           JSON object of everything that safetensors files have in __metadata__, except
- *           values about a single file (DCP_*, dcpfs.*), the format first; metadata_lost:
+ *           JSON object, first the format, then all else that safetensors files have in
+ *           __metadata__, without values about a single file (DCP_*, dcpfs.*); metadata_lost:
  *           [{name, why}], values that differ between files: when files are joined, the file
  *           that was read first wins; metadata_files: which file has which values, if they
  *           differ
@@ -25,12 +25,12 @@
  *           dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or
- *           NULL (core/model/tensor.h); if it is stored as separate bytes, else all NULL: file
- *           (id), off, stored (bytes there), filter (0, or 1: zstd), raw (decoded bytes);
+ *           NULL (core/model/tensor.h); file (id), off, stored (bytes there), filter (0, or 1:
+ *           zstd), raw (decoded bytes): all NULL unless it is stored as separate bytes;
  *           entry (1: torch.distributed.checkpoint's metadata has an object of this key)
  *   item    id INTEGER PRIMARY KEY, key TEXT, type, nbytes, error, path, json, classes: objects
- *           of that metadata in their original form, if the version shows them as other rows,
- *           whose paths begin with the path of the item
+ *           of that metadata that the version shows as other rows, in their original form; the
+ *           paths of those rows begin with the path of the item
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
  * made from them. Stems are unique over tensors and objects together. Users may query the file: the
@@ -80,8 +80,8 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
  * The sink that an adapter emits to. Each tensor is checked here: its size fits in 63 bits, its
  * pieces tile its shape (core/model/geometry/tiling.h), every piece lies inside its file and is
  * long enough for its elements. If a check fails, the reason becomes the error of the row, and the
- * tensor is kept. Duplicate keys: the later one is kept with an error naming the clash and a hashed
- * stem. A tensor and an object may have the same key; the later one's stem is hashed. An alias
+ * tensor is kept. A row whose key was emitted before gets a hashed stem and an error that names the
+ * clash. A tensor and an object may have the same key; the later one's stem is hashed. An alias
  * refers to the first tensor with its bytes; an alias without pieces takes those of that tensor. A
  * tensor whose dtype or shape differs from that of alias_of, or whose alias_of was not emitted
  * before, is not an alias. Files are looked up below @at with dcp_site_open(); a file that is

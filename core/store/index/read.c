@@ -113,7 +113,7 @@ static int find_tensor(const struct query *q, const char *name, int64_t *id)
 		code = dcp_index_conn_stmt(q->conn, which, &by.stmt);
 		if (code < 0)
 			break;
-		code = -ENOENT; /* where it is longer than any text in the index */
+		code = -ENOENT; /* if @name is longer than any text in the index */
 		if (sqlite3_bind_text(by.stmt, 1, name, -1, SQLITE_STATIC) == SQLITE_OK)
 			code = step_query(&by);
 		if (code == 0)
@@ -199,7 +199,7 @@ static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_
 
 	if (code == 0 && which == DCP_STMT_TENSOR_FROM)
 		code = go_to_name(&q, text);
-	else if (code == 0) /* fails where it is longer than any text in the index */
+	else if (code == 0) /* the text is longer than any text in the index */
 		code = sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK
 			       ? step_query(&q)
 			       : -ENOENT;

@@ -66,7 +66,7 @@ struct dcp_files {
 	size_t n;
 	struct dcp_files_opts opts;
 	struct dcp_handles *own; /* NULL: the handles of opts are used */
-	uint8_t *avoided;        /* atomic, one a file: after the slots */
+	uint8_t *avoided;        /* atomic, by file; they lie after the slots */
 	struct dcp_handle slots[];
 };
 

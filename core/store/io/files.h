@@ -135,10 +135,10 @@ int dcp_guard_run(int (*fn)(void *arg), void *arg);
  * only sets a flag, so that it needs no lock; when room is needed, handles whose flag is set move
  * to the end of the list.
  *
- * Limits: three quarters of the descriptors that RLIMIT_NOFILE (read whenever a file is opened)
- * leaves after DCP_HANDLES_OTHERS and the descriptors of the versions themselves; DCP_HANDLES_MAPS
- * mappings; and DCP_HANDLES_MAPPED bytes of mappings, but at most half of RLIMIT_AS. Files in use
- * are never closed, so the limits can be exceeded by these.
+ * Limits: DCP_HANDLES_OTHERS and the descriptors of the versions themselves are subtracted from
+ * RLIMIT_NOFILE (read whenever a file is opened), and three quarters of the rest are for files;
+ * DCP_HANDLES_MAPS mappings; and DCP_HANDLES_MAPPED bytes of mappings, but at most half of
+ * RLIMIT_AS. Files in use are never closed, so the limits can be exceeded by these.
  *
  * Any thread.
  */

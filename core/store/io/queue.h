@@ -172,7 +172,7 @@ struct dcp_io_counts {
 	uint64_t fetched; /* bytes of files requested for these two, in whole pages */
 	uint64_t runs;    /* runs copied */
 	uint64_t ring;    /* bytes of read that came through an io_uring */
-	uint64_t fixed;   /* part of these: read into memory that is registered with the ring */
+	uint64_t fixed;   /* part of ring: read into memory that is registered with it */
 	uint64_t calls;   /* system calls for all of this */
 };
 

@@ -153,7 +153,7 @@ static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *er
 	return 0;
 }
 
-/* "llama:2: ..." is in the file @path. */
+/* Replace the name at the start of a message, "llama:2: ...", by @path. */
 static void say_path(const char *path, const char *name, struct dcp_err *err)
 {
 	size_t n = strlen(name);
@@ -175,7 +175,7 @@ static int parse_file(const struct dcp_blob *file, const char *path, const char 
 	rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
 	if (rc < 0 && err)
 		say_path(path, name, err);
-	return rc == -EINVAL ? -EBADMSG : rc; /* bytes are wrong, no argument */
+	return rc == -EINVAL ? -EBADMSG : rc; /* the file is wrong, not an argument */
 }
 
 /* A path that the user gave: links are followed. */

@@ -6,9 +6,9 @@
  * several files with one name the first wins. They are looked for in this order: --layout FILE;
  * *.dcpl in the source; *.dcpl in other directories of it that hold versions (SOURCE/checkpoints);
  * *.dcpl beside the source, if that is itself a version; *.dcpl in the user's config directory.
- * Only regular files directly in such a directory count, and links that lead out of it are not
- * followed, except in the user's own. Built-in names (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are
- * not listed but can be looked up.
+ * Only regular files directly in such a directory count, and links that lead out of it are followed
+ * only in the user's config directory. Built-in names (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>"
+ * are not listed but can be looked up.
  *
  * A layout that was found stays until the mount ends. Safe from any thread.
  */
@@ -38,7 +38,7 @@ struct dcp_named_layout {
 struct dcp_layouts_opts {
 	const char *const *files; /* of --layout; a file that cannot be read is an error */
 	size_t nfiles;
-	const char *source;          /* errors in its *.dcpl and the user's are logged */
+	const char *source;          /* errors in its and user_dir's *.dcpl are logged */
 	const struct dcp_scan *scan; /* of the source */
 	const char *user_dir;        /* NULL: none */
 	const struct dcp_log *log;

@@ -32,7 +32,7 @@ struct dcp_grants {
 	struct dcp_rights *files;
 	size_t n;
 	/*
-	 * the rights are for output that is written from the files: modes count as they are shown
+	 * rights for output written from the files: modes count on every file system
 	 */
 	bool copied;
 	/* if @copied: rights to change every examined file and directory */
@@ -69,10 +69,10 @@ struct dcp_rights dcp_grants_of_file(const char *path);
 
 /*
  * The permission bits that a file or directory written from @v must not have, in the form of a
- * umask. Users other than the writer may read or change it only if they may read or change all
- * files of @v, those beside the weights of a Hugging Face directory included, and the
- * directories from @source (as for dcp_version_open()) down to them. As with cp -p, what lies
- * above @source does not count. @gid: the group of what is written. -ENOMEM.
+ * umask. Users other than the writer may read or change it only if they may do so with all files of
+ * @v (also those beside the weights of a Hugging Face directory) and the directories from @source
+ * (as for dcp_version_open()) down to them. As with cp -p, what lies above @source does not count.
+ * @gid: the group of what is written. -ENOMEM.
  */
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out);

@@ -26,7 +26,7 @@ struct scanning {
 	struct dcp_buf skipped;
 	/* the directory that stands for the source; "": the source itself */
 	const char *below;
-	/* the directory in which versions were found that way; NULL: none */
+	/* the directory that stood for the source when versions were found; NULL: none */
 	const char *placed;
 	bool numbered;       /* only directories named like numbered saves count */
 	bool locked;         /* some directory may not be read */
@@ -443,7 +443,7 @@ static void drop_shy(struct scanning *s)
 	s->n = n;
 }
 
-/* The last component of the real path of @dir, or of the path that another source has. */
+/* The last component of the path of @dir; on a file system, of its real path. */
 static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
 	char *real = dir->at.fd < 0 ? strdup(dir->path) : realpath(dir->path, NULL);

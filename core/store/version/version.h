@@ -160,8 +160,7 @@ const char *dcp_version_index_path(const struct dcp_version *v);
 bool dcp_version_is_broken(const struct dcp_version *v);
 /* Was the index built by this open, not found in the cache? */
 bool dcp_version_was_built(const struct dcp_version *v);
-/* A number that changes whenever anything the index was made from changes: hash of the file
- * table. */
+/* A hash of the file table. It changes when any file changes from which the index was made. */
 uint64_t dcp_version_generation(const struct dcp_version *v);
 
 /* Are all recorded files unchanged? 0, or -ESTALE, naming the first that is not. */

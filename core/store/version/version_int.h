@@ -61,8 +61,8 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
  * does not read; 0: neither. */
 int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
-/* dcp_scan_leads_out(): is the entry a link to a directory outside @dir? The text is the message
- * for such a link. */
+/* Is the entry a link to a directory outside @dir? DCP_SCAN_LEADS_OUT: the message for such a
+ * link. */
 bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e);
 #define DCP_SCAN_LEADS_OUT                                                                     \
 	"it is a link out of the source, which is not followed: give what it leads to"

@@ -166,7 +166,7 @@ static int open_torch(const struct dcp_view *view, const struct dcp_source *item
 }
 
 /*
- * Convert @len steps of @step elements in row-major order to steps in the stored order of @tt. The
+ * Convert @len steps, each of @step elements in row-major order, to the stored order of @tt. The
  * steps must lie along one dimension of @tt; @at has the position in each dimension.
  */
 static bool convert_steps(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len,
@@ -294,8 +294,8 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 	return 0;
 }
 
-/* Limit the output to the size of the tensor with a storage twice its size and a torch.save frame,
- * as a protection from decompression bombs. */
+/* As a protection from decompression bombs, limit the output to a torch.save frame with a storage
+ * of twice the tensor's size. */
 static int decompress_item(const struct dcp_view *view, const struct dcp_source *item,
 			   const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
 {
@@ -574,8 +574,8 @@ static bool take_copy(struct dcp_view *view, size_t i)
 	return false;
 }
 
-/* Locate piece @i in its own file or, if that file cannot be read now or could not be earlier, in
- * another one. */
+/* Locate piece @i in its own file, or in another file if its own cannot be read, or could not
+ * earlier. */
 static int locate_any(struct dcp_view *view, size_t i, struct opened *last, struct dcp_err *err)
 {
 	uint32_t number = view->t.pieces[i].file;

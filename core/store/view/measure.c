@@ -26,8 +26,7 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 
-/* KEEP_TIMES: statistics are kept again only after this many times the duration of the last
- * keeping. */
+/* KEEP_TIMES: if keeping statistics took time t, they are kept again only after KEEP_TIMES * t. */
 enum { KEEP_NS = 1000000000, KEEP_TIMES = 20, ALIGN = 64 };
 
 void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
@@ -57,8 +56,7 @@ static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
 	return hole;
 }
 
-/* A block of a file system is data if any byte of it is, so only the middle of the tensor must be a
- * hole. */
+/* Only the middle of the tensor must be a hole: its first and last block may hold other data. */
 bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dcp_stats *s)
 {
 	dcp_auto_view struct dcp_view *view = NULL;

@@ -102,8 +102,8 @@ int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
  *	the number of dimensions and each of them, 8 bytes each, little-endian
  *	the elements as raw/ has them: row-major, little-endian
  *
- * written as 32 hex digits, the high half first, or 64. So the same tensor has the same digest
- * in every format, sharding and byte order. XXH3 does not protect against forgery.
+ * written as 32 hex digits (the high half first), or as 64 for SHA-256. So the same tensor has the
+ * same digest in every format, sharding and byte order. XXH3 does not protect against forgery.
  *
  * SHA-256 is Nettle's, which libarchive depends on. measure.c is the only file that includes its
  * headers.

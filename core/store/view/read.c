@@ -189,7 +189,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 	if (b->number == DCP_VIEW_NO_FILE)
 		return 0;
 	if (is_free(b, s)) {
-		/* request the tail near the end: read-ahead then finds its pages cached and stops
+		/* near the end, request the tail: read-ahead finds its pages cached and stops
 		 * there */
 		if (tail.run == 0 || s->off + FETCH_TAIL < b->free_end)
 			return 0;

@@ -21,8 +21,8 @@ struct dcp_backing {
 	uint64_t first,
 		end;    /* elements of the stored run; after locating, offsets in the file */
 	uint64_t until; /* upper limit, in the file, of the bytes that the cut needs */
-	/* Range of the file that may be left to the kernel's read-ahead, because the cut needs
-	 * everything that it brings, provided that [free_end, end) was requested. */
+	/* Range of the file that may be left to the kernel's read-ahead: if [free_end, end) was
+	 * requested, read-ahead brings only bytes that the cut needs. */
 	uint64_t free, free_end;
 };
 
@@ -44,8 +44,8 @@ struct dcp_view {
 	struct dcp_torch_frames *frames;
 	struct dcp_arena arena;
 	struct dcp_tensor emitted;   /* pieces as stored: what index.json shows */
-	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if
-					the cut touches them */
+	struct dcp_tensor t;         /* pieces as read; those that the cut touches are located,
+					with offsets into their backing */
 	struct dcp_backing *backing; /* one for each piece */
 	struct dcp_decoded *decoded; /* decompressed items, unmapped by the view */
 	size_t ndecoded;

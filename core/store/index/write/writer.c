@@ -53,8 +53,8 @@ int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which)
 }
 
 /*
- * Open addressing, linear probing, at most two thirds full. A tag is the upper half of the
- * hash and alone says where its search begins, so the table can grow without the rows.
+ * Open addressing, linear probing, at most two thirds full. A tag, the upper half of the hash,
+ * tells where a search begins, so the table can grow without reading rows.
  */
 
 enum { MAP_MIN = 64 };
@@ -291,10 +291,10 @@ int dcp_index_emit_sidecar(void *ctx, const char *name)
 
 /*
  * Metadata of files (__metadata__ of safetensors) as facts of the version: "metadata", an object of
- * all pairs, the format first; "metadata_lost", if files have different values for one name: when
- * files are joined, the value of the file that was emitted first wins, and the others are listed;
- * and "metadata_files", if the files have different metadata at all: {"says": [object, ...],
- * "files": [[number of the file, which of says], ...]}.
+ * all pairs, the format first. "metadata_lost": if files have different values for one name, the
+ * value of the file that was emitted first wins, and this fact lists the others. "metadata_files",
+ * if the metadata of files differs: {"says": [object, ...], "files": [[number of the file, which
+ * of says], ...]}.
  */
 
 enum { MAX_LOST = 256, MAX_SHOWN = 300 };
@@ -560,8 +560,8 @@ static bool looks_hashed(const char *name)
 }
 
 /*
- * The stem is the plain form, the hashed form if two rows have the key, or a form with the number
- * of the row. No other stem has "%~" in that place, because an escape has digits after '%'.
+ * The stem is the plain form, the hashed form if two rows have the key, or a form with "%~" and the
+ * number of the row. No other stem has "%~", because an escape has digits after '%'.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1])
