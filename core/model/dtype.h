@@ -2,9 +2,9 @@
 /*
  * dtype: element types, and their names in each ecosystem.
  *
- * One table. Names are safetensors' and their like (the list in the fs room's README);
- * a framework type outside the table keeps its own name and is DCP_DTYPE_OTHER: its
- * bytes are served, its numbers are not interpreted.
+ * One table. Names are those of safetensors, or like them (listed in fs/README.md); a framework
+ * type outside the table keeps its own name and is DCP_DTYPE_OTHER: its bytes are served, its
+ * numbers are not interpreted.
  */
 #pragma once
 #include <stdbool.h>
@@ -51,8 +51,8 @@ struct dcp_dtype_info {
 	uint8_t npy_size;  /* bytes written to .npy per element (F4: two floats, 8) */
 	uint8_t swap_unit; /* bytes reversed together when a file is big-endian */
 	bool widened;      /* .npy holds the exact values in a wider type */
-	uint8_t values;    /* in one element: 1; F4 2, F6 4. .npy and safetensors count these
-			      along the last dimension */
+	uint8_t values;    /* in one element: 1; F4 2, F6 4. In .npy and safetensors the last
+			      dimension counts these */
 };
 
 /* The row of @t, never NULL; OTHER has size 0. */
@@ -69,9 +69,9 @@ enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
 enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
 
 /*
- * Convert @n elements of @t at @src into what .npy holds at @dst (npy_size bytes each).
- * Exact for every type that is widened; NaN stays NaN, of the same sign and, where float32
- * has room, payload. Plain copy for the others. @src and @dst may be unaligned, not overlap.
+ * Convert @n elements of @t at @src into what .npy holds at @dst (npy_size bytes each). Exact for
+ * every type that is widened; a NaN keeps its sign and, if float32 has room, its payload. Plain
+ * copy for the others. @src and @dst may be unaligned, not overlap.
  */
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 

@@ -11,10 +11,10 @@
  *   the empty key              %
  *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash
  *
- * Only the cut is not reversible. 243 bytes leave room for the longest extension (".safetensors")
- * in the 255 that a directory entry may have. Rows whose names clash (the same key twice, a tensor
- * and an object of one key, the cut, a literal '~') are kept distinct by the index, which uses the
- * hashed form for the later ones.
+ * Only the last row is not reversible. 243 bytes leave room for the longest extension
+ * (".safetensors") in the 255 that a directory entry may have. Rows whose names clash (the same key
+ * twice, a tensor and an object of one key, shortened keys, a literal '~') are kept distinct by the
+ * index, which uses the hashed form for the later ones.
  *
  * A NUL inside a key is held as the two bytes C0 80 (modified UTF-8) everywhere in dcpfs.
  */

@@ -20,8 +20,8 @@ static bool is_unmapped(uint32_t id)
 	return id == OVERFLOW_ID || id == UINT32_MAX;
 }
 
-/* No process has an id that is not mapped here, so for users whom its entry denies the next entry
- * would decide. */
+/* An id that is not mapped here matches no user. So if its entry denies, no later entry may allow
+ * its users. */
 static struct dcp_rights drop_unmapped(struct dcp_rights r)
 {
 	if (is_unmapped(r.uid) && !(r.mode & OWNER))

@@ -539,7 +539,7 @@ static bool is_wanted(const struct unpack *u, const struct dcp_box *block)
 struct wanted {
 	const uint8_t *p; /* the head of the first */
 	uint64_t at, end; /* pieces, by number */
-	uint64_t n;       /* pieces in the groups that are wanted */
+	uint64_t n;       /* pieces in the wanted blocks */
 };
 
 /* Go over the heads of the blocks, to the end. */

@@ -8,8 +8,8 @@
  *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
  *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
  *                           the place of the bytes is found at first use (located)
- *           DCP_ENC_TORCH_FLAT  the same for a tensor of any shape: its elements in row-major
- *                           order are the run
+ *           DCP_ENC_TORCH_FLAT  the same, but the tensor may have any shape: its elements in
+ *                           row-major order are the run
  *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, and enc describes
  *           the decoded bytes:
  *           DCP_FILTER_ZSTD    compressed
@@ -24,9 +24,8 @@
  *           or there are no bytes (off and nbytes are 0, file is any):
  *           DCP_FILTER_ZERO    every element is 0
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
- *   item_n  not 0: the decoded item has item_n elements, and the piece is a part
- *           of them: its first is number item_lo, and stride, which is then not NULL, counts in
- *           their row-major order
+ *   item_n  not 0: the piece is a part of a decoded item of item_n elements. Its first element
+ *           is number item_lo of them, and stride (not NULL) counts in their row-major order
  *
  * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
  * Megatron flattened ranges, Paddle flat shards): run_lo and run_n, in elements. A whole
@@ -260,7 +259,7 @@ bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 
-/* Size of an array in bytes; false if it would be too large with lengths of 0 taken as 1. */
+/* Size of an array in bytes; false if it is too large, where lengths of 0 count as 1. */
 bool dcp_shape_nbytes(const uint64_t *shape, uint32_t ndim, uint32_t itemsize, uint64_t *out);
 
 /*

@@ -349,7 +349,7 @@ struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k)
 	return sub;
 }
 
-/* For a run that begins @at bytes before byte @to: the units that begin before @to, in bytes. */
+/* A run begins @at bytes before byte @to: the bytes of its units that begin before @to. */
 static uint64_t units_before(uint64_t at, uint64_t to, uint64_t unit)
 {
 	return to <= at ? 0 : (to - at + unit - 1) / unit * unit;

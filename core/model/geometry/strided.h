@@ -3,16 +3,15 @@
  * strided: a whole cut, or a part of it, as strided descriptors, for callers that move bytes in
  * any order: reads of a view, the loader, clients that read backing files without the mount.
  *
- * A descriptor is @run bytes, repeated over up to DCP_STRIDED_DIMS counted dimensions with
- * strides in the file and in the destination (the cut's array, row-major). The bytes of a run
- * lie together on both sides; no two runs of all descriptors overlap in the destination, and
- * together they are all of it, zeros of the padding aside. Within a descriptor, the loop over
- * its dimensions may visit either side in any order.
+ * A descriptor is @run bytes, repeated over up to DCP_STRIDED_DIMS counted dimensions with strides
+ * in the file and in the destination (the cut's array, row-major). The bytes of a run lie together
+ * on both sides; in the destination the runs of all descriptors do not overlap, and fill all but
+ * the zeros of the padding. Within a descriptor, the loop over its dimensions may visit either side
+ * in any order.
  *
- * A descriptor that continues one of the last few is merged with it, across pieces of a file
- * too. Descriptors come in destination order of their first byte, except that those
- * of a box stored as runs follow each other, as do those of a box that needs more counted
- * dimensions than fit: such a box becomes several descriptors.
+ * A descriptor that continues one of the last few is merged with it, across pieces of a file too.
+ * Descriptors come in destination order of their first byte. But the descriptors of one box follow
+ * each other if it is stored as runs, or needs more counted dimensions than one descriptor has.
  */
 #pragma once
 #include <stdint.h>

@@ -426,8 +426,8 @@ static int add_box(struct cover *c, struct dcp_buf *to, const struct part *p,
 }
 
 /*
- * Elements [from, to) of the flattening of the box @whole, the first of which lies at its off,
- * as boxes: the end of a row, whole rows, the start of a row, in each dimension.
+ * Add elements [from, to) of the flattened box @whole, stored from its off on, as boxes: in each
+ * dimension the end of a row, whole rows, the start of a row.
  */
 static int add_run(struct cover *c, const struct part *whole, uint64_t from, uint64_t to)
 {

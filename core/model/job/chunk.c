@@ -30,9 +30,9 @@ static void swap_dims(uint32_t *a, uint32_t *b)
 }
 
 /*
- * The dimensions of @s in sending order, outermost first: as in the file, except that the dimension
- * with the most runs comes right before the dimensions that continue each other in the file, which
- * form one run (*run). Returns the number of dimensions outside of the run.
+ * The dimensions of @s in sending order, outermost first. The last dimensions, which continue each
+ * other in the file, form one run (*run). Right before these comes the dimension with the most
+ * runs; all others are as in the file. Returns the number of dimensions outside of the run.
  */
 static uint32_t order_dims(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 {

@@ -28,8 +28,8 @@ struct dcp_chunk_range {
 
 /*
  * The ranges of @n needs, sorted and merged; the caller frees them. Ranges are whole blocks, and
- * include short gaps between runs. With @exact they are not, and each need that is not packed has
- * one range. -ENOMEM.
+ * include short gaps between runs. With @exact they have only needed bytes, in one range for each
+ * need that is not packed. -ENOMEM.
  */
 int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
 		     struct dcp_chunk_range **out, size_t *nout);
@@ -133,10 +133,10 @@ static inline uint64_t dcp_stripe_rounds(const struct dcp_stripes *s)
 }
 
 /*
- * Size of a stripe in bytes. With @tried 0: the first size to try. Otherwise: the messages of a
- * round with stripes of @tried bytes take up to @most bytes on a rank; returns @tried if they fit,
- * or a smaller size. With the smallest size messages never take more than @staging. @slack: bytes
- * that are read beyond a stripe.
+ * Size of a stripe in bytes. With @tried 0: the first size to try. Otherwise @most is the size of a
+ * rank's messages in a round with stripes of @tried bytes: returns @tried if they fit, or a smaller
+ * size. The messages of the smallest size fit in @staging. @slack: bytes that are read beyond a
+ * stripe.
  */
 uint64_t dcp_stripe_size(uint64_t staging, uint32_t ranks, uint64_t slack, uint64_t tried,
 			 uint64_t most);
@@ -148,8 +148,8 @@ enum {
 	DCP_DEVICE_SLOTS = 4, /* if copies to a device are in flight */
 	DCP_DEVICE_SLOT_MOST = 4 << 20,
 	DCP_SLOTS = 3,           /* of each rank in host memory, at least */
-	DCP_SLOT_MOST = 2 << 20, /* bytes: a huge page, as a part of one counts as all of
-				   * it in RLIMIT_MEMLOCK; each slot has its thread */
+	DCP_SLOT_MOST = 2 << 20, /* bytes: a huge page, all of which RLIMIT_MEMLOCK counts
+				   * for any part; each slot has its thread */
 };
 
 /* The share of @staging for bytes that are copied to a device at a time. */

@@ -11,8 +11,8 @@
 
 /*
  * For ranks that already hold everything by another layout: a rank keeps the elements that it
- * holds, and gets the others from a holder. The parts of one layout are disjoint, so the
- * intersection of a held part and a needed part comes from the holders of the held part as a whole.
+ * holds, and gets the others from a holder. The parts of one layout are disjoint, so all elements
+ * that a held part and a needed part share come from the holders of the held part.
  */
 
 struct moving {

@@ -10,8 +10,8 @@
  *	dcp_job_reads(job, rank, ...);     what this rank reads
  *	dcp_job_receives(job, rank, ...);  what it gets from each of the others
  *
- * The loader (tools/load) does the same with the same files, layout, exchange, nodes and staging
- * memory, in the host's memory, and its reports have these numbers. Three ways:
+ * The loader (tools/load) follows the plan if it loads into the host's memory with the same files,
+ * layout, exchange, nodes and staging memory; its reports have these numbers. Three ways:
  *
  *	DCP_JOB_ALL    stripes of files are dealt to all ranks (chunk.h); the owner of a stripe reads the
  *	               blocks that any rank needs, and sends each rank the bytes it needs

@@ -293,8 +293,8 @@ int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err)
 	return rc < 0 ? dcp_job_no_memory(job, err) : 0;
 }
 
-/* Teams. A spread says which ranks hold which elements of the tensors of a kind. The ranks that
- * hold a part together, and the number of their groups, are the same for all kinds of one rule. */
+/* Teams. A spread says which ranks hold which elements of the tensors of a kind. Which ranks hold
+ * the same part, and in how many groups, is the same for all kinds of one rule. */
 
 void dcp_job_teams_init(struct job_teams *x, const struct dcp_job *job,
 			const struct dcp_layout *layout)

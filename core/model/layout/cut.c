@@ -129,9 +129,10 @@ int dcp_layout_dim(const struct place *p, uint32_t ndim)
 }
 
 /*
- * FSDP2 wraps tensors that tensor parallelism has cut, so a mesh dimension before one that has
- * already cut belongs to FSDP2. It sets the length of an empty array to 0 in the dimension that it
- * cuts. torch's other way, cutting by several mesh dimensions in their order, keeps the length.
+ * FSDP2 wraps tensors that tensor parallelism has cut. So if a later mesh dimension has cut
+ * already, this mesh dimension belongs to FSDP2. It sets the length of an empty array to 0 in the
+ * dimension that it cuts. torch's other way, cutting by several mesh dimensions in their order,
+ * keeps the length.
  */
 static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
 {

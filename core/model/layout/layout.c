@@ -80,7 +80,7 @@ static ptrdiff_t op_takes(const struct glob_op *op, const char *key, size_t k, s
 	return -1;
 }
 
-/* Where a star that ends at @k or later may end, given what follows it; n + 1: nowhere. */
+/* The first place from @k on where a star may end, by the literal after it; n + 1: none. */
 static size_t star_end(const struct glob *g, uint32_t next, const char *key, size_t k, size_t n)
 {
 	const struct glob_op *op = &g->op[next];

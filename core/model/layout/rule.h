@@ -102,8 +102,8 @@ struct dcp_layout {
 void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);
 
 /*
- * The pairs of neighbouring bytes in @s, hashed to 64 bits. A key that lacks one that a glob
- * needs cannot match: one comparison instead of a search.
+ * The pairs of neighbouring bytes in @s, hashed to 64 bits. A key that lacks a pair of the glob
+ * cannot match: one comparison tells this without a search.
  */
 static inline uint64_t dcp_layout_pairs(const char *s, size_t n)
 {
@@ -159,9 +159,9 @@ void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
  * deal: how one placement distributes a length over parts, computed in the inverse direction:
  * how many of the elements before x are in part i?
  *
- * Elements of a part keep the order of the length. So what a part has of an interval is an
- * interval of the part, which the next placement distributes in turn: a rank's share of a box is
- * arithmetic, without a list of what the rank holds.
+ * The elements of a part keep their order. So an interval becomes an interval of each part, which
+ * the next placement distributes in turn: a rank's share of a box is computed without a list of its
+ * elements.
  */
 
 struct deal {
@@ -184,8 +184,8 @@ struct deal {
 	uint64_t edge;
 };
 
-/* A position x in [0, n], prepared for queries of many parts. Parts before @at lie before x with
- * all their elements, or with one round more than the others; those after @at have the rest. */
+/* A position x in [0, n], prepared for queries of many parts. In the piece or round of x, part @at
+ * holds x, and the parts before and after it lie before and after x. */
 struct deal_mark {
 	uint64_t x, full, rest, part, at;
 };
@@ -209,7 +209,6 @@ void dcp_deal_mark(const struct deal *deal, uint64_t x, struct deal_mark *out);
 uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_mark *mark);
 /* Length of part @i, padding included. @end: a mark at the end. */
 uint64_t dcp_deal_length(const struct deal *deal, uint32_t i, const struct deal_mark *end);
-/* The end of the range of parts from @i on that have as many elements as part @i before each of
- * the @n marks. */
+/* Parts from @i up to the returned part have as many elements as @i before each of the @n marks. */
 uint32_t dcp_deal_alike(const struct deal *deal, uint32_t i, const struct deal_mark *mark,
 			size_t n);

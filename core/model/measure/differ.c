@@ -187,7 +187,8 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 /* ---- bits ---- */
 
 /* List the elements of 2^@shift bytes that differ, in the whole vectors of @size bytes; returns
- * their number. The first difference in a vector has no branch, because it cannot be predicted. */
+ * their number. The first difference in a vector is taken without a branch, which could not be
+ * predicted. */
 #if defined(__x86_64__)
 static __attribute__((always_inline, target("avx2"))) inline size_t
 list_vectors(const char *a, const char *b, size_t size, unsigned shift, uint16_t *out)

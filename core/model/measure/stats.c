@@ -573,7 +573,7 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 		mean += finite && isfinite(total) ? total / (double)finite : 0;
 		square = isnan(square) ? INFINITY : square;
 	}
-	mean = DCP_MIN(DCP_MAX(mean, min), max); /* rounding may exceed the doubles */
+	mean = DCP_MIN(DCP_MAX(mean, min), max); /* rounding may lead beyond */
 	add_numbers(s, finite, min, max, mean, square);
 	for (size_t i = 0; i < finite && bins && !has_exponents(k); i++)
 		put_bin(bins, number_at(&b, i), 1);

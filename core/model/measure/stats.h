@@ -156,7 +156,7 @@ struct dcp_difference {
 	uint64_t changed; /* elements that differ */
 	uint64_t first;   /* position of the first changed element, or DCP_NO_INDEX */
 	uint64_t far;     /* numbers further apart than atol + rtol * |b| */
-	uint64_t nans;    /* numbers that are changed and NaN or infinite on one side or both */
+	uint64_t nans;    /* changed numbers that are NaN or infinite on at least one side */
 	uint64_t pairs;   /* pairs of finite numbers */
 	double max_abs, sum_abs, max_rel,
 		sum_rel;       /* relative to the larger of both magnitudes */

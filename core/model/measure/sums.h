@@ -146,8 +146,8 @@ struct dcp_range {
 
 /*
  * Sums about 0 of @n BF16, a multiple of 16, and their range, in one pass, because neither keeps
- * the processor busy alone. If both signs occur, three ends suffice; four would not stay in
- * registers. Returns false if all have one sign: then the range is not found.
+ * the processor busy alone. Four ends would not stay in registers, and three suffice if both signs
+ * occur. Returns false if all have one sign: then the range is not found.
  */
 #if defined(__x86_64__)
 static DCP_SIMD_FUSED bool dcp_survey_bf16(const uint16_t *x, size_t n, struct dcp_range *r,

@@ -152,7 +152,7 @@ static struct run cut_part(const struct spread_step *step, const struct run *r, 
 	return (struct run){ r->lo + DCP_MIN(lo, r->n), filled, c - filled };
 }
 
-/* The elements of the flattened array with ranges @at along its dimensions that @rank holds. */
+/* The number of elements in the ranges @at of the array, flattened and cut, that @rank holds. */
 static uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
 				      const struct spread_range *at)
 {
