@@ -6,10 +6,10 @@
  * The result is a version of its own: the same stored files with a second index, which the rules
  * made and which is kept in the cache beside the first. The second index also lists what cannot be
  * mapped: a key that matches no rule becomes an object of type "unmapped" with an error, and a
- * tensor that cannot be made carries its error. Facts in that index: "rules"; "cast", the dtype
- * that all tensors were cast to, or in its place "kept", the requested dtype, if the tensors stay
- * as they are because they are codes and scales, and "kept_by", the key or file that shows it; and
- * how many keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
+ * tensor that cannot be made carries its error. Facts in that index: "rules"; how many keys of the
+ * source were "mapped", "dropped", "unmatched", "collisions" and "failed"; and "cast", the dtype
+ * that all tensors were cast to. Codes and scales are not cast: then "kept" is the requested dtype,
+ * and "kept_by" the key or file that shows them.
  */
 #pragma once
 #include <stdbool.h>
@@ -94,9 +94,9 @@ const struct dcp_adapter *dcp_hf_adapter(const struct dcp_version *v);
 /* ---- the files of its weights ---- */
 
 /*
- * Tensors are in natural order of their names, in model.safetensors or in several files of a size
- * at most (more if a single tensor is larger); an adapter is always one file; without tensors there
- * is no file. Within a file, tensors with larger elements come first where alignment needs it.
+ * Tensors are in natural order of their names, in model.safetensors or in several files of limited
+ * size (more if a single tensor is larger); an adapter is always one file; without tensors there is
+ * no file. Within a file, tensors with larger elements come first where alignment needs it.
  */
 struct dcp_hf_weights {
 	int64_t *row; /* row ids of the shown tensors, file by file */
@@ -143,10 +143,10 @@ const char *dcp_hf_inferred(const struct dcp_version *v);
 /*
  * Assets: the files that make weights a Hugging Face model: config.json, a tokenizer, code.
  *
- * They are looked for in a directory that the user names, in the version's, and in those above that
- * up to SOURCE: in each itself, and in the directories below it that trainers use: huggingface/,
- * hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/. If none of these has a
- * config.json, assets are taken from the directory inside the version that holds files of the
+ * They are looked for in the directory that the user names, the version's directory, and those
+ * above it up to SOURCE; in each of these also in the subdirectories that trainers use:
+ * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/. If none of these has
+ * a config.json, assets are taken from the directory inside the version that holds files of the
  * version and a config naming a model (step_3/policy/weights/), provided that there is only one. Of
  * several files with one name the first found wins. Two kinds of directories beside such files are
  * included with all their content: those that modules.json names (sentence-transformers:

@@ -180,7 +180,7 @@ static int emit_metadata(const struct mapping *m)
 				       : dcp_emit_meta(m->sink, "metadata", text.p);
 }
 
-/* Emit which of the keys that may be the model's were taken. */
+/* Emit where the mapped model lies in the keys, and where other models lie. */
 static int emit_place(struct mapping *m)
 {
 	const struct dcp_buf *others = &m->place.others;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from the arguments that Megatron trained with. Sources: for the meaning of
- * arguments Megatron-LM, megatron/training/arguments.py; for the names in transformers
- * Megatron-Bridge, models/.
+ * A config.json from the arguments that Megatron trained with. Sources:
+ * megatron/training/arguments.py of Megatron-LM for the meaning of arguments; models/ of
+ * Megatron-Bridge for the names in transformers.
  */
 #include <string.h>
 

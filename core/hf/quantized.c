@@ -54,8 +54,8 @@ static bool is_sure(const char *last)
 	return false;
 }
 
-/* Does a tensor of this name, beside codes, hold what the codes are multiplied by, shifted by or
- * looked up in? */
+/* Does a tensor of this name, beside codes, hold their scales, their offsets or a table of their
+ * values? */
 static bool is_scale(const char *last)
 {
 	static const char *const words[] = { "scale",     "absmax",     "qmap",   "quant_map",

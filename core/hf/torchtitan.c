@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A config.json from the job config that torchtitan writes on request (debug.save_config_file).
- * Sources: for names in the job config torchtitan, models/common and models/MODEL/__init__.py; for
- * names in config.json transformers, models/.
+ * Sources: models/common and models/MODEL/__init__.py of torchtitan for names in the job config;
+ * models/ of transformers for names in config.json.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  *
  *	universal/zero/<name>/fp32.pt, exp_avg.pt, ...  {"param": tensor, "cat_dim": 0}; step.pt: the value alone
  *	universal/zero/optimizer_state.pt               param_groups, and the rest of the optimizer
- *	universal/mp_rank_00_model_states.pt            the module, and the rest of a run; for ZeRO 3 without the
- *	universal/zero_pp_rank_0_mp_rank_00_model_states.pt    module
+ *	universal/mp_rank_00_model_states.pt            the module, and the rest of a run
+ *	universal/zero_pp_rank_0_mp_rank_00_model_states.pt    the same for ZeRO 3, without the module
  *	latest_universal                                "universal"
  *
  * Names of parameters and states come from keys of a DeepSpeed checkpoint ("exp_avg.emb.weight"),

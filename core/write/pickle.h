@@ -111,7 +111,8 @@ void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t
 void dcp_pickler_put(struct dcp_pickler *p, const char *format, ...);
 
 /*
- * The memo number of the object that was memoized last; and the object of a memo number once more.
+ * dcp_pickler_last(): the memo number of the object that was memoized last. dcp_pickler_get(): add
+ * the object of a memo number again.
  */
 static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 {
@@ -209,7 +210,8 @@ int dcp_torch_write_end(struct dcp_zipper *z);
  *
  * A path does not distinguish lists from dicts: components 0, 1, ... without a gap make a list,
  * except below "state", where optimizers have dicts with integer keys. An item goes into the
- * outermost dict, under its key, if its path goes through another item or does not make up the key.
+ * outermost dict, under its key, if its path goes through another item, or its path joined with
+ * dots is not the key.
  */
 
 struct dcp_tree;
@@ -236,10 +238,9 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 
 /*
- * For formats that hold a list of objects as one object, as torch does. dcp_tree_first() returns
- * the first item of the outermost such list around item @i, or @i if there is none. The other
- * function returns how many bytes of the key of that first item are the key of the list; the whole
- * length if there is no list.
+ * For formats that hold a list of objects as one object, as torch does. dcp_tree_first(): the first
+ * item of the outermost such list around item @i, or @i if there is none. dcp_tree_key(): how many
+ * bytes of the key of this item are the key of the list; without a list, all.
  */
 size_t dcp_tree_first(const struct dcp_tree *t, size_t i);
 size_t dcp_tree_key(const struct dcp_tree *t, size_t i);

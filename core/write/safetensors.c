@@ -5,8 +5,8 @@
  * of a mount; within a file those with larger elements come first where they would not be aligned
  * otherwise. Every file has the __metadata__ of the source's files.
  *
- * Each of several ranks has a file rank-00003-of-00008.safetensors, named as by dcpload --dump,
- * whose __metadata__ has the shapes of the tensors from which its arrays are cut.
+ * Each of several ranks has a file, rank-00003-of-00008.safetensors, as dcpload --dump names it.
+ * Its __metadata__ has the shapes of the tensors from which its arrays are cut.
  */
 #include <errno.h>
 #include <stdio.h>

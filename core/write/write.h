@@ -100,8 +100,8 @@ uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
 /* Is the part the whole tensor? */
 bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part);
 
-/* The number of output files of a format for whole tensors (of set->arrays, else 1); and the
- * part that the file of @rank stores, or SIZE_MAX for none. */
+/* The number of sets that are written apart: one for each rank if set->arrays, else 1.
+ * dcp_write_part_of(): the part in the file of @rank; SIZE_MAX: none. */
 uint32_t dcp_write_sets(const struct dcp_write_set *set);
 size_t dcp_write_part_of(const struct dcp_write_set *set, size_t tensor, uint32_t rank);
 
@@ -134,8 +134,8 @@ struct dcp_write_sink {
 	/* Called for data runs number 0, 1, 2, ... of the plan. */
 	int (*data)(void *ctx, const struct dcp_write_run *run);
 	/*
-	 * Four bytes, little-endian: the CRC-32 of the bytes that @crc covers (0: none) followed by
-	 * data run @run, which may be emitted earlier or later.
+	 * Four bytes, little-endian: the CRC-32 of some bytes, whose own CRC-32 is @crc (0: none),
+	 * and data run @run after them. The run may be emitted earlier or later.
 	 */
 	int (*crc32)(void *ctx, uint32_t crc, size_t run);
 	void *ctx;

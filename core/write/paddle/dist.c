@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * paddle.distributed.save_state_dict: {rank}_0.distcp, a state dict of each rank's boxes, and
- * 0.metadata, with the place of each box. A file has one array for each key; if a rank has several
- * boxes of a tensor, the others are in files of ranks after the last.
+ * 0.metadata, with the place of each box. A file has one array for each key, so further boxes that
+ * a rank has of a tensor are in files numbered after the last rank.
  *
  * The metadata's classes moved in 3.2 and got fields; Paddle up to 3.1 knows only the old classes,
  * Paddle from 3.2 on only the new.

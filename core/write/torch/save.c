@@ -123,8 +123,8 @@ struct saving {
 	struct dcp_intern keys; /* of tensors, if objects contain some */
 	bool *inside;           /* by tensor: it is inside an object */
 	uint32_t rank;          /* rank that the file belongs to */
-	size_t *storage;        /* its number; SIZE_MAX: none yet */
-	size_t *tensors, n;     /* of the storages */
+	size_t *storage;        /* by tensor: its storage; SIZE_MAX: none yet */
+	size_t *tensors, n;     /* by storage: its tensor; number of storages */
 	size_t key;             /* of the current object */
 	struct dcp_err *err;
 };
