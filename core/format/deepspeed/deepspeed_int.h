@@ -254,7 +254,7 @@ struct dcp_ds_list {
 /*
  * A parameter group and its slices. Slice k belongs to rank base + k % count * step. If lanes is 1,
  * ranks are the data-parallel ranks of the part. If lanes is tp, they are all ranks of the stage,
- * numbered data-parallel rank * tp + tensor-parallel rank.
+ * numbered data-parallel rank * tp + tensor-parallel rank, so its parts take turns.
  */
 struct dcp_ds_group {
 	uint32_t flat, waves, count; /* as above: count * waves slices */
@@ -367,7 +367,7 @@ void dcp_ds_close(struct dcp_ds_input *in);
 int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
 void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out);
-/* Emit a file that cannot be used as an object of its name, with the error @why. If @why is NULL,
+/* For a file that cannot be used, emit an object of its name with the error @why. If @why is NULL,
  * memory ran out. */
 int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why);
 

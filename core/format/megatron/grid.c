@@ -8,11 +8,11 @@
  *
  * Experts may be cut by fewer tensor-parallel ranks than the other layers (ETP divides TP). The
  * ranks of a stage are numbered in two ways, as (tensor, data) and as (expert tensor, expert,
- * expert data), where the first number counts fastest. So rank r holds part r % TP of a tensor
- * that is not an expert's, and part r % ETP of the experts of expert-parallel rank (r / ETP) % EP.
- * For each pair of numbers in a name one rank writes, so the name also tells the part of the
- * experts: r % ETP is TT % ETP. But if ETP is greater than TP, ranks with different parts have the
- * same name, and only the file of the last writer is left.
+ * expert data), where the first number counts fastest. So rank r holds part r % TP of a tensor that
+ * is not an expert's, and part r % ETP of the experts of expert-parallel rank (r / ETP) % EP. Only
+ * one of the ranks with the numbers of a name writes its file, so the name also tells the part of
+ * the experts: r % ETP is TT % ETP. But if ETP is greater than TP, ranks with different parts have
+ * the same name, and only the file of the last writer is left.
  */
 #include <errno.h>
 #include <fnmatch.h>

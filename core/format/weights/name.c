@@ -346,8 +346,8 @@ static int note_name(struct dcp_intern *in, const char *name, size_t n)
 	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, NULL);
 }
 
-/* Count @set as hidden if it is another variant of a set that is shown. A word after the dot that
- * is no known variant hides @set only if the set without the word is there. */
+/* Count @set as hidden if it is another variant of a set that is shown. If the word after the dot
+ * is not a known variant, @set is hidden only beside the set without the word. */
 static int sort_set(struct dcp_weights_sets *s, const char *set)
 {
 	size_t n = dcp_weights_component(set);

@@ -568,8 +568,8 @@ static void add_range(struct dcp_fetch *f, const uint8_t *map, uint64_t lo, uint
 	}
 }
 
-/* Add every range of @extent bytes, one for each index of the dimensions from @k on, which have
- * holes worth skipping. */
+/* Add a range of @extent bytes for each index of the dimensions from @k on. Between these ranges
+ * are holes worth skipping. */
 static void ask_each(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s,
 		     uint32_t k, uint64_t off, uint64_t extent)
 {
