@@ -346,6 +346,8 @@ def doctor_knows_the_loader():
     for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "CUDA IPC", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
     check(all(c["found"] for c in found.values()), f"doctor found nothing: {found}")
+    tried = next(c for c in json.loads(run("doctor", "--json", DCPFS_CACHE="/proc/no/such").stdout)["checks"] if c["name"] == "O_DIRECT")
+    check(tried["state"] == "note" and "cannot be tried at /proc/no/such" in tried["found"], f"doctor without a cache: {tried}")
     try:
         os.close(os.open(next(f for f in SOURCE.rglob("*.distcp")), os.O_RDONLY | os.O_DIRECT))
         direct = "ok", f"works at {SOURCE}"

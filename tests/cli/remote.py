@@ -456,6 +456,7 @@ def wrong_urls_are_refused():
         fails(USAGE, "BUCKET/PREFIX", "ls", url)
     for verb in (("mount",), (), ("export", "--as", "npz"), ("diff", GOLDEN)):
         fails(USAGE, "BUCKET/PREFIX", *verb, "s3://", SCRATCH)
+    fails(USAGE, "BUCKET/PREFIX", "save", GOLDEN / "dcp-fsdp2" / "ckpt", "s3://")
     for verb in ("load", "tree", "show", "index", "verify", "stats", "plan"):
         fails(USAGE, "https://HOST/", verb, "https:///")
     fails(USAGE, "no \"..\"", "ls", s3("a/../b"))

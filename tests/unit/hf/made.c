@@ -382,6 +382,7 @@ static void composers_state_makes_tokenizer_files(void **state)
 		  "model.safetensors.index.json", NULL },
 		{ "deep.txt", ".txt", "|0|0", "\"a\"", "deep.txt", NULL },
 		{ "config.json", ".json", "|model_type", "\"evil\"", "", NULL },
+		{ "below.json", ".json", "|a", "1", "below.json", NULL },
 	};
 	static const char *const parts[][2] = {
 		{ "tokenizer|t.json|content|added_tokens_decoder|0|content", "\"<s>\"" },
@@ -404,6 +405,7 @@ static void composers_state_makes_tokenizer_files(void **state)
 	for (size_t i = 0; i < DCP_LEN(files); i++)
 		keep_file(&p->sink, files[i].name, files[i].extension, files[i].content,
 			  files[i].json);
+	keep(&p->sink, "tokenizer|below.json|content|a|b", "2"); /* below a value */
 	keep(&p->sink, "tokenizer|empty.json|file_extension", "\".json\"");
 	keep(&p->sink, "tokenizer|t.json|file_extension", "\".json\"");
 	for (size_t i = 0; i < 9; i++)

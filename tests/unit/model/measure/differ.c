@@ -82,6 +82,8 @@ static void two_types_are_compared_as_numbers(void **state)
 	assert_int_equal(d.changed, 2);
 	assert_int_equal(d.first, 101);
 	assert_int_equal(d.nans, 1);
+	assert_true(dcp_can_differ(DCP_DTYPE_F32, DCP_DTYPE_BF16));
+	assert_true(dcp_can_differ(DCP_DTYPE_F4, DCP_DTYPE_F4));
 	assert_false(dcp_can_differ(DCP_DTYPE_F4, DCP_DTYPE_F32));
 	assert_false(dcp_can_differ(DCP_DTYPE_C64, DCP_DTYPE_F32));
 	assert_false(dcp_can_differ(DCP_DTYPE_OTHER, DCP_DTYPE_F32));
