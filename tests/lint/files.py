@@ -56,7 +56,7 @@ def c_rules(rel, body):
     for m in re.finditer(r"\b(strto[a-z]+|ato(?:i|l|ll|f))\(", code):
         if rel.startswith(("fs/", "tools/", "core/")) and not rel.startswith("core/base/"):
             bad.append(f"{rel}:{line_of(body, m)}: {m.group(1)}() takes blanks, signs and too much; see core/base/text.h")
-    for m in re.finditer(r"^static\b(?:\s+__attribute__\(\([^;{]*?\)\))?[^;={}()]*\b([a-z0-9]+)\(", code, re.M):
+    for m in re.finditer(r"^static\b(?:__attribute__\(\([^;{]*?\)\)|[^;={}()\[\]])*\b([a-z0-9]+)\(", code, re.M):
         if rel.startswith(("fs/", "tools/", "core/")) and m.group(1) != "main":
             bad.append(f"{rel}:{line_of(body, m)}: static {m.group(1)}() is one word; a verb and a noun can be read in a stack trace")
     for m in re.finditer(r"^[ \t]*typedef\s+(struct|union|enum)\b", code, re.M):
@@ -66,13 +66,14 @@ def c_rules(rel, body):
 
 def test_names(rel, body):
     """Tests of one word: functions that cmocka runs; in Python those that lib.main(), a loop over tests or a
-    line of its own calls, or that are cases."""
+    line of its own calls, or that are cases, and methods of unittest."""
     if rel.startswith("tests/unit/"):
         names = re.findall(r"^static void ([a-z0-9]+)\(void \*\*", body, re.M)
     else:
         run = re.findall(r"(?:\blib\.main|\btest in |^TESTS = )[(\[]([^)\]]*)|^(\w+)\(|^@case\b.*\ndef (\w+)", body, re.M)
         called = set(re.findall(r"\w+", " ".join(map(" ".join, run))))
         names = [n for n in re.findall(r"^def ([a-z0-9]+)\(", body, re.M) if n in called and n != "main"]
+        names += re.findall(r"^    def (test_?[a-z0-9]+)\(self", body, re.M)
     return [f"{rel}: the test {n}() is one word; a name says which subject does what" for n in names]
 
 

@@ -34,7 +34,7 @@ class FakeArray:
 
 
 class DeviceTest(unittest.TestCase):
-    def test_same(self):
+    def test_devices_get_the_bytes_of_the_host(self):
         host, there = dcpfs.load(SOURCE), dcpfs.load(SOURCE, device="cuda:1")
         self.assertEqual(list(host), list(there))
         self.assertRegex(there.report["device"], "^cuda:1, ")
@@ -46,7 +46,7 @@ class DeviceTest(unittest.TestCase):
             self.assertEqual(b.read().tobytes(), a.tobytes(), key)
             np.testing.assert_array_equal(b.numpy(), a.numpy())
 
-    def test_empty(self):
+    def test_empty_parts_hide_no_other_part(self):
         """After an empty part, which has the address of the next one, each part is read as itself."""
         with tempfile.TemporaryDirectory() as scratch:
             state = {"a": np.zeros((0, 3), "f4"), "b": np.arange(5, dtype="f4"), "c": np.zeros(0, "i8"), "d": np.arange(7, dtype="i8")}
@@ -55,17 +55,17 @@ class DeviceTest(unittest.TestCase):
             for key, a in state.items():
                 np.testing.assert_array_equal(got[key].numpy(), a)
 
-    def test_auto(self):
+    def test_auto_takes_a_gpu_that_is_there(self):
         self.assertRegex(dcpfs.load(SOURCE, device="auto").report["device"], "^cuda:0, ")
         with self.assertRaisesRegex(dcpfs.DcpfsError, "there is no cuda:7, only 0 to 1"):
             dcpfs.load(SOURCE, device="cuda:7")
 
-    def test_converted(self):
+    def test_conversions_agree_with_the_host(self):
         a, b = (dcpfs.load(SOURCE, dtype="BF16", device=d) for d in (None, "cuda"))
         for key in a:
             self.assertEqual(a[key].tobytes(), b[key].read().tobytes(), key)
 
-    def test_interfaces(self):
+    def test_arrays_have_the_interfaces_of_gpus(self):
         got = dcpfs.load(SOURCE, device="cuda:0")
         for a in got.values():
             self.assertEqual(a.__dlpack_device__(), (2, 0))
@@ -81,7 +81,7 @@ class DeviceTest(unittest.TestCase):
         gc.collect()
         self.assertEqual(last.read().tobytes(), want)
 
-    def test_into(self):
+    def test_memory_of_the_caller_is_filled(self):
         """Converted, to memory of the caller with strides."""
         key = "model.layers.0.self_attn.q_proj.weight"
         into, want = FakeArray((22, 22), 4, "<f4"), dcpfs.load(SOURCE)[key].numpy()
@@ -93,7 +93,7 @@ class DeviceTest(unittest.TestCase):
             dcpfs.load(SOURCE, into={key: into}, device="cuda:0")
 
 
-    def test_stream(self):
+    def test_named_streams_are_waited_for(self):
         """What the consumer's array, or stream=, names is waited for by every lane; nothing else is."""
         key, log = "model.layers.0.self_attn.q_proj.weight", pathlib.Path(base._cache.name) / "log"
         for named, stream, waits in ((None, None, False), (1, None, True), (2, 1, True), (None, 2, True)):
@@ -111,7 +111,7 @@ class DeviceTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "several streams"):
             dcpfs.load(SOURCE, into=two, device="cuda:0")
 
-    def test_torch(self):
+    def test_tensors_of_torch_are_filled(self):
         """A tensor of torch: its data_ptr(), dtype and strides, after what its current stream has queued."""
         key, log = "model.layers.0.self_attn.q_proj.weight", pathlib.Path(base._cache.name) / "log"
         asked, face = [], FakeArray((22, 22), 4, "<f4")
@@ -131,7 +131,7 @@ class DeviceTest(unittest.TestCase):
         rows = np.frombuffer(face.owner.read().tobytes()[:22 * 44 * 4], "<f4").reshape(22, 44)
         np.testing.assert_array_equal(rows[:, ::2], dcpfs.load(SOURCE)[key].numpy())
 
-    def test_save(self):
+    def test_memory_of_gpus_is_saved(self):
         """Out of the memory of a GPU, now or copied before the program goes on, the same file as out of host memory."""
         scratch = pathlib.Path(base._cache.name)
         dcpfs.save(dict(dcpfs.load(SOURCE)), scratch / "host.safetensors", "safetensors", comm=None)

@@ -95,7 +95,7 @@ def job(n, work):
 
 
 class Alone(unittest.TestCase):
-    def test_whole(self):
+    def test_whole_versions_are_loaded(self):
         got = dcpfs.load(SOURCE, comm="alone")
         with dcpfs.open(SOURCE) as ck:
             self.assertEqual(list(got), list(ck))
@@ -105,7 +105,7 @@ class Alone(unittest.TestCase):
         self.assertRegex(repr(got), r"^Loaded\(step-20: \d+ tensors, 0 missing, Report\(.*needed [\d.]+ kB, .*execute \S+ s.*\)\)$")
         self.assertLess(len(repr(got)), 400)
 
-    def test_memory(self):
+    def test_arrays_outlive_their_load(self):
         """Arrays live on without what they were loaded with."""
         a = dcpfs.load(SOURCE, "fsdp4", 1, comm=None, keys=[KEY])[KEY]
         want = a.tobytes()
@@ -116,13 +116,13 @@ class Alone(unittest.TestCase):
         np.testing.assert_array_equal(n, dcpfs.open(SOURCE).shard("fsdp4", 1)[KEY].numpy())
         self.assertEqual(len(want), n.size * 2)
 
-    def test_select(self):
+    def test_only_keys_asked_for_are_loaded(self):
         got = dcpfs.load(SOURCE, comm=None, keys=["model"], skip=["*.bias"], dtype="F32")
         self.assertTrue(got and all(k.startswith("model.") and not k.endswith(".bias") for k in got))
         np.testing.assert_array_equal(got[KEY].numpy(), dcpfs.open(SOURCE)[KEY].numpy())
         self.assertEqual(got[KEY].dtype, "F32")
 
-    def test_changed(self):
+    def test_changed_files_are_planned_again(self):
         """What only a view decodes, compressed items, is planned again as well when its file has changed."""
         with tempfile.TemporaryDirectory() as top:
             shutil.copytree(os.path.join(golden("dcp-async-dedup")[0], "6-zstd"), os.path.join(top, "6-zstd"))
@@ -135,7 +135,7 @@ class Alone(unittest.TestCase):
                 plan.execute().check()
                 self.assertIn("changed", plan.report["again"])
 
-    def test_verify(self):
+    def test_memory_is_compared_with_a_record(self):
         """Memory is compared with a record of SHA-256; a flipped bit, and a key that is not recorded, are found."""
         with dcpfs.open(SOURCE, cache="") as ck, tempfile.TemporaryDirectory() as top:
             plan, record = Plan(ck), os.path.join(top, "record")
@@ -166,7 +166,7 @@ class Alone(unittest.TestCase):
             memory[part.nbytes - 1] ^= 1
             plan.verify(record)
 
-    def test_coordinator(self):
+    def test_only_ranks_of_the_job_coordinate(self):
         self.assertEqual(dcpfs.load(SOURCE, comm="alone", coordinator_rank=0).version, "step-20")
         for rank in 1, -1:
             with self.assertRaisesRegex(dcpfs.DcpfsError, "there is no rank .* to be the coordinator, only 0 to 0"):
@@ -181,13 +181,13 @@ class Alone(unittest.TestCase):
         got = dcpfs.load(SOURCE, comm=None, keys=[KEY, "nosuch.*"], strict=False)
         self.assertEqual((list(got), list(got.missing)), ([KEY], ["nosuch.*"]))
 
-    def test_ranks(self):
+    def test_a_lone_process_must_say_its_rank(self):
         """One process is not eight, unless it says which."""
         with self.assertRaisesRegex(ValueError, "^fsdp8 has 8 ranks, 1 is running: start 8 .* rank=R$"):
             dcpfs.load(SOURCE, "fsdp8", comm=None)
         self.assertIn(KEY, dcpfs.load(SOURCE, "fsdp8", 0, comm=None))
 
-    def test_regions(self):
+    def test_regions_come_by_their_names(self):
         """A rank that holds several regions of a tensor, by the names that its layout gives them."""
         with tempfile.TemporaryDirectory() as scratch, dcpfs.open(SOURCE) as ck:
             layout, whole = f"{scratch}/some.regions", ck[KEY].numpy()
@@ -224,7 +224,7 @@ class Alone(unittest.TestCase):
                 else:
                     np.testing.assert_array_equal(one, want[keys[1]])
 
-    def test_strides(self):
+    def test_strides_that_share_memory_are_found(self):
         """Whether elements share memory, as trying every place says."""
         chance = random.Random(8)
         for _ in range(2000):
@@ -234,7 +234,7 @@ class Alone(unittest.TestCase):
             shared = any(b - a < width for a, b in zip(places, places[1:]))
             self.assertEqual(overlaps(shape, stride, width), shared, (shape, stride, width))
 
-    def test_shared(self):
+    def test_runs_that_overlap_are_found(self):
         """Which runs of memory are in a chain that overlaps, as merging sets of addresses says."""
         chance = random.Random(9)
         for _ in range(500):
@@ -249,7 +249,7 @@ class Alone(unittest.TestCase):
             many = {i for _, of in groups if len(of) > 1 for i in of}
             self.assertEqual(shared(runs), [i in many for i in range(len(runs))], runs)
 
-    def test_into(self):
+    def test_arrays_of_the_caller_are_filled(self):
         with dcpfs.open(SOURCE) as ck:
             t = ck[KEY]
             into = {KEY: np.zeros(t.shape, "f4", order="F"), "model.norm.weight": bytearray(ck["model.norm.weight"].nbytes)}
@@ -286,7 +286,7 @@ class Together(unittest.TestCase):
                                   env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, text=True) for r in range(3)]
         return [json.loads(p.communicate(timeout=240)[0]) for p in ranks]
 
-    def test_processes(self):
+    def test_processes_get_their_shards(self):
         import hashlib
         got = self.processes("fsdp3")
         with dcpfs.open(SOURCE) as ck:
@@ -294,7 +294,7 @@ class Together(unittest.TestCase):
                 want = {k: [list(t.shape), hashlib.sha256(t.read().buffer).hexdigest()] for k, t in ck.shard("fsdp3", rank).items()}
                 self.assertEqual(got[rank], want)
 
-    def test_nobody(self):
+    def test_missing_ranks_are_waited_for_as_asked(self):
         """Ranks that never come are waited for as long as the caller says."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
@@ -320,13 +320,13 @@ class Together(unittest.TestCase):
                 got = job(2, work)
                 self.assertEqual([(e.rank, str(e)[:8]) for e in got], [(1, "rank 1: ")] * 2, got)
 
-    def test_failure(self):
+    def test_a_failure_reaches_all_ranks(self):
         """One rank does not see the checkpoint: all say so."""
         got = self.processes("fsdp3", source=(SOURCE, SOURCE, "/no/such/place"))
         self.assertEqual({g["text"] for g in got}, {got[0]["text"]})
         self.assertEqual([(g["code"], g["rank"]) for g in got], [(2, 2)] * 3)
 
-    def test_threads(self):
+    def test_threads_get_their_shards(self):
         for exchange in ("never", "all"):
             meeting = Meeting(3)
             got = job(3, lambda r: dcpfs.load(SOURCE, "fsdp3", comm=ThreadComm(meeting, r, 3), exchange=exchange, timeout=120))
@@ -335,7 +335,7 @@ class Together(unittest.TestCase):
                     self.assertIsInstance(got[rank], dcpfs.Loaded, repr(got[rank]))
                     self.assertEqual(got[rank][KEY].tobytes(), ck.shard("fsdp3", rank)[KEY].read().tobytes())
 
-    def test_raising(self):
+    def test_errors_of_callbacks_are_told(self):
         """What a callback raises is the text of the error."""
         for at in (1, 5, 9):
             meeting = Meeting(2)
@@ -362,7 +362,7 @@ class Together(unittest.TestCase):
             self.assertIs(type(pickle.loads(pickle.dumps(one))), type(one))
 
 
-    def test_arguments(self):
+    def test_wrong_arguments_reach_all_ranks(self):
         """So does what only one rank gives wrong to open and save with, before the library is called."""
         wrong = [{"rules": "/no/such/rules"}, {"io": "fast"}, {"device": "a\0"}, {"assets": 5}, {"timeout": "long"}, {"timeout": float("inf")},
                  {"version": "\0"}, {"source": 5}]
@@ -380,7 +380,7 @@ class Together(unittest.TestCase):
                     self.assertIsInstance(got[0], dcpfs.DcpfsError)
             self.assertEqual(os.listdir(scratch), [])
 
-    def test_timeout(self):
+    def test_collective_calls_wait_as_asked(self):
         """Every call that is collective waits as long as the caller says."""
         with tempfile.TemporaryDirectory() as scratch:
             for work in (lambda c: dcpfs.load(SOURCE, "fsdp2", comm=c, timeout=99),
@@ -400,7 +400,7 @@ class Mapping(dict):
 
 
 class SafeOpen(unittest.TestCase):
-    def test_interface(self):
+    def test_safe_open_has_its_interface(self):
         with dcpfs.safe_open(SOURCE, framework="np") as f:
             keys = f.keys()
             self.assertEqual(keys, sorted(keys))
@@ -422,7 +422,7 @@ class SafeOpen(unittest.TestCase):
         self.assertRaises(ValueError, dcpfs.safe_open, SOURCE, "np", backend="zip")
         self.assertRaises(FileNotFoundError, dcpfs.safe_open, "/no/such/file", "np", backend="pread")
 
-    def test_metadata(self):
+    def test_metadata_of_a_file_is_given(self):
         """What a file of safetensors says of itself."""
         with tempfile.TemporaryDirectory() as scratch:
             own = {"format": "pt", "q": 'a "quoted" \u00e9', "n": ""}
@@ -433,7 +433,7 @@ class SafeOpen(unittest.TestCase):
             with dcpfs.safe_open(file, "np", cache="") as f:
                 self.assertEqual(f.metadata(), own)
 
-    def test_original(self):
+    def test_safe_open_agrees_with_safetensors(self):
         """The same as safetensors itself gives."""
         try:
             from safetensors import safe_open

@@ -46,7 +46,7 @@ class Header(unittest.TestCase):
     STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "comm_config": _lib.CommConfig, "config": _lib.Config, "tensor": _lib.TensorStruct,
                "entry": _lib.EntryStruct, "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.ReportStruct}
 
-    def test_structs(self):
+    def test_structs_agree_with_the_header(self):
         """Members stand in the order of dcpload.h; structs that say their size may lack the last ones."""
         header = re.sub(r"/\*.*?\*/", "", (base.ROOT / "tools/load/dcpload.h").read_text(), flags=re.S)
         for name, struct in self.STRUCTS.items():
@@ -61,7 +61,7 @@ class Header(unittest.TestCase):
                 self.assertTrue(len(ours) == len(names) or ours[0] == "size", names)
 
 
-    def test_exports(self):
+    def test_only_names_of_the_header_are_exported(self):
         """The library gives others the names of the header, and no others."""
         header = (base.ROOT / "tools/load/dcpload.h").read_text()
         said = subprocess.run(["nm", "-D", "--defined-only", os.environ["DCPFS_LIBRARY"]], capture_output=True, text=True, check=True).stdout
@@ -86,7 +86,7 @@ def step20():
 class Trees(unittest.TestCase):
     """A checkpoint as what was saved: nested dicts and lists, as the format says, or where the paths can only be a list's."""
 
-    def test_composer(self):
+    def test_objects_of_composer_keep_their_tree(self):
         with dcpfs.open(f"{golden('composer')[0]}/tiny-run/checkpoints/ep1-ba4-rank0.pt", cache="") as ck:
             nodes = tree.skeleton(ck, ck.objects.__getitem__)
         state, adam = nodes["state"], nodes["state"]["optimizers"]["Adam"]
@@ -101,7 +101,7 @@ class Trees(unittest.TestCase):
         self.assertEqual(len(keys), len(set(keys)))
         self.assertEqual(tree.filled({"a": [tree.Leaf("x"), (tree.Leaf("y"), 1)]}, str.upper), {"a": ["X", ("Y", 1)]})
 
-    def test_numbers(self):
+    def test_numbered_keys_become_lists(self):
         """0, 1, 2 are a list; 0, 2 and what has other keys are not; an optimizer's state has integers."""
         cases = [({"0": "a", "1": "b"}, ["a", "b"]), ({"1": "b", "0": "a"}, ["a", "b"]), ({"0": "a", "2": "b"}, {"0": "a", "2": "b"}),
                  ({"0": "a", "x": "b"}, {"0": "a", "x": "b"}), ({"00": "a"}, {"00": "a"}), ({}, {}),
@@ -110,7 +110,7 @@ class Trees(unittest.TestCase):
             with self.subTest(given):
                 self.assertEqual(tree._shaped(self.nodes(given), (), {}, True), expected)
 
-    def test_known(self):
+    def test_containers_are_what_the_format_says(self):
         """What the format says of a container, which paths do not."""
         two, state = {"0": "a", "1": "b"}, {"0": {"step": 1}}
         cases = [({"x": two}, "list\tx", {"x": ["a", "b"]}), ({"x": two}, "tuple\tx", {"x": ("a", "b")}), ({"x": two}, "dict\tx", {"x": two}),
@@ -129,7 +129,7 @@ class Trees(unittest.TestCase):
             self.assertEqual([path(ck.path(k)) for k in ("train.nested.0.t", "optimizer.param_groups.0.betas")],
                              [("train", "nested", 0, "t"), ("optimizer", "param_groups", 0, "betas")])
 
-    def test_literals(self):
+    def test_text_like_a_literal_stays_text(self):
         """Text that Python would take for another key stays text beside keys that are none."""
         saved = {"none": {0: "a", "None": "b"}, "true": {1: "a", "True": "b"}, "bytes": {1: "a", "b'x'": "b"}, "words": {1: "a", "Nonesuch": "b"},
                  "digits": {"1": "a", 2: "b", (3,): {"4": "c", "": "d", None: "e"}}, "all": {0: "a", "1": "b", "text": {"1": "c"}}, "line": {0: "a", "\t": "b"}}
@@ -141,7 +141,7 @@ class Trees(unittest.TestCase):
                 got = tree.skeleton(ck, ck.objects.__getitem__)
         self.assertEqual(got, {**saved, "line": {"0": "a", "\t": "b"}})
 
-    def test_mappings(self):
+    def test_mappings_keep_their_class(self):
         """An OrderedDict, a Counter and a defaultdict are what they were, as containers of keys and inside objects; of another class there is a dict."""
         kinds = collections.OrderedDict, collections.Counter, collections.defaultdict
         of = {"counts": collections.Counter("aba"), "ordered": collections.OrderedDict(b=1, a={}), "lists": collections.defaultdict(list, {3: [1]}),
@@ -169,7 +169,7 @@ class Trees(unittest.TestCase):
         with self.assertRaises(LookupError):  # an object, not the class in its arguments
             classes.MADE["collections.defaultdict"]({"$class": "collections.defaultdict", "args": [{"$class": "mine.Make", "args": ["list"]}]})
 
-    def test_order(self):
+    def test_keys_keep_their_order(self):
         """Keys stand as they were saved: tensors, objects and what is empty among each other."""
         tensor = "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI1\ntQI0\n(I1\nt(I1\ntI00\nNtR"
         with tempfile.TemporaryDirectory() as scratch:
@@ -190,7 +190,7 @@ class Trees(unittest.TestCase):
 class Rules(unittest.TestCase):
     """Keys as a Hugging Face model's: by a preset, and by a file that renames and joins."""
 
-    def test_preset(self):
+    def test_presets_rename_keys(self):
         stored = step20()
         for rules in ("auto", "hf"):
             with self.subTest(rules), dcpfs.open(stored.source, "step-20", rules=rules, cache="") as ck:
@@ -200,7 +200,7 @@ class Rules(unittest.TestCase):
                 for key in same:
                     self.assertEqual(ck[key].read().tobytes(), stored[key].read().tobytes(), key)
 
-    def test_file(self):
+    def test_a_file_of_rules_renames_keys(self):
         stored = step20()
         with tempfile.TemporaryDirectory() as scratch:
             text = pathlib.Path(scratch, "mine.rules")
@@ -217,7 +217,7 @@ class Rules(unittest.TestCase):
             with self.assertRaisesRegex(dcpfs.DcpfsError, "rules:1"):
                 dcpfs.open(stored.source, rules=str(text), cache="")
 
-    def test_part(self):
+    def test_a_part_has_shorter_keys(self):
         stored = step20()
         for how in ({}, {"rules": "identity"}):
             with dcpfs.open(stored.source, "step-20", part="model.layers", cache="", **how) as ck:
@@ -226,7 +226,7 @@ class Rules(unittest.TestCase):
         with self.assertRaisesRegex(dcpfs.DcpfsError, r'no key begins with "ema\."; they begin with "'):
             dcpfs.open(stored.source, "step-20", part="ema", cache="")
 
-    def test_none(self):
+    def test_wrong_rules_are_refused(self):
         with self.assertRaisesRegex(dcpfs.DcpfsError, "megatron"):
             dcpfs.open(step20().source, rules="megatrn", cache="")
         with self.assertRaises(FileNotFoundError):
@@ -237,7 +237,7 @@ class Rules(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
-    def test_golden(self):
+    def test_golden_versions_are_read(self):
         for folder in FOLDERS:
             source, versions = golden(folder)
             for name, v in versions.items():
@@ -262,14 +262,14 @@ class Keys(unittest.TestCase):
         joined = entry.get("path") and "/".join(entry["path"]) == entry["key"]
         return ".".join(entry["path"]) if joined else entry["key"]
 
-    def test_versions(self):
+    def test_versions_are_listed(self):
         ck = dcpfs.open(golden("dcp-fsdp2")[0])
         self.assertEqual([v.name for v in ck.versions], ["step-10", "step-20", "step-30"])
         self.assertEqual([v.why is None for v in ck.versions], [True, True, False])
         self.assertEqual((ck.version, ck.fact("format"), ck.facts["framework"]), ("step-20", "torch-dcp", "torch"))
         self.assertIsNone(ck.layout)
 
-    def test_wrong(self):
+    def test_unknown_keys_are_refused(self):
         ck = step20()
         self.assertRaisesRegex(KeyError, 'Nearest: "model.lm_head.weight"', lambda: ck["model.lm_head.weigh"])
         self.assertRaisesRegex(KeyError, "Nearest: ", lambda: ck.objects["train.los"])
@@ -286,7 +286,7 @@ class Keys(unittest.TestCase):
         self.assertRaisesRegex(dcpfs.DcpfsError, "incomplete", dcpfs.open, golden("dcp-fsdp2")[0], "step-30")
         self.assertRaises(ValueError, dcpfs.open, golden("dcp-fsdp2")[0], io="quickly")
 
-    def test_raw(self):
+    def test_raw_objects_are_bytes_of_the_file(self):
         """Bytes of objects are those of the file, which Python's pickle finds by itself; a compressed one is a sound archive."""
         plain = encoded = 0
         for folder in sorted(p.parent.name for p in base.GOLDEN.glob("*/manifest.json") if p.parent.name[:3] in ("dcp", "meg", "com")):
@@ -336,7 +336,7 @@ class Keys(unittest.TestCase):
         except dcpfs.DcpfsError as e:
             return e.code
 
-    def test_entries(self):
+    def test_entries_agree_with_metadata(self):
         """What .metadata has, also where other keys are shown; nothing where there is none."""
         for path, shown, key, value in (
                 ("composer-sharded/ckpt/tiny-run/checkpoints/ep1-ba4", "state.algorithms.0", "state.algorithms", list),
@@ -354,7 +354,7 @@ class Keys(unittest.TestCase):
             with self.subTest(folder), dcpfs.open(golden(folder)[0], cache="") as ck:
                 self.assertEqual(ck.entries(), {})
 
-    def test_pieces(self):
+    def test_pieces_fill_their_tensors(self):
         """Boxes that fill each tensor, in files that are there; an object's file; none of what shares its bytes with others."""
         many, files = 0, set()
         for folder in base.GOLDEN / "dcp-fsdp2/ckpt/step-10", base.GOLDEN / "dcp-plain/ckpt/all":
@@ -392,7 +392,7 @@ class Keys(unittest.TestCase):
                 self.assertEqual(got["$class"], said["$class"])
                 self.assertTrue(classes.foreign([{"a": (got,)}]))
 
-    def test_objects(self):
+    def test_objects_have_their_values(self):
         o = step20().objects
         self.assertEqual(o["train.blob"], b"\0\xff\x80bytes")
         self.assertEqual(o["optimizer.param_groups.0.betas"], (0.9, 0.95))
@@ -405,7 +405,7 @@ class Keys(unittest.TestCase):
             got = dcpfs.objects.decode(json.dumps({"$ndarray": {**array, "fortran_order": fortran}}), "numpy.ndarray")
             self.assertEqual(got.tolist(), want)
 
-    def test_comma(self):
+    def test_a_decimal_comma_is_survived(self):
         """Where the program writes a decimal comma, JSON still has a point."""
         with tempfile.TemporaryDirectory() as where:
             pathlib.Path(where, "comma").write_text('LC_NUMERIC\ndecimal_point "<U002C>"\nthousands_sep ""\n'
@@ -420,7 +420,7 @@ class Keys(unittest.TestCase):
             subprocess.run([sys.executable, "-c", code, golden("dcp-fsdp2")[0], f"{where}/out"], check=True,
                            env={**os.environ, "LOCPATH": where, "PYTHONPATH": str(base.ROOT / "tools/python")})
 
-    def test_life(self):
+    def test_closed_checkpoints_refuse_reads(self):
         ck = step20()
         t, twin = ck["model.norm.weight"], pickle.loads(pickle.dumps(ck))
         self.assertEqual(twin["model.norm.weight"].read().tobytes(), t.read().tobytes())
@@ -434,7 +434,7 @@ class Keys(unittest.TestCase):
         for th in threads:
             th.join()
 
-    def test_misleading(self):
+    def test_misleading_characters_are_escaped(self):
         """Characters that turn, hide or end text are shown escaped, as by the programs: in errors, representations, tables and pages."""
         core = (base.ROOT / "core/base/text.c").read_text()
         ranges = [(int(lo, 16), int(hi, 16)) for lo, hi in re.findall(r"\{ (0x\w+), (0x\w+) \}", core[core.index("bool is_hidden("):])]
@@ -458,7 +458,7 @@ class Keys(unittest.TestCase):
                     self.assertIsNone(misleading.HIDDEN.search(said.replace("\n", "")))
                     self.assertRegex(said, r"w\\+(xe2|u202e)")
 
-    def test_looks(self):
+    def test_representations_are_short(self):
         ck = step20()
         self.assertIn("77 tensors", repr(ck))
         self.assertLess(len(repr(ck).splitlines()), 25)
@@ -468,7 +468,7 @@ class Keys(unittest.TestCase):
 
 
 class Arrays(unittest.TestCase):
-    def test_regions(self):
+    def test_regions_agree_with_numpy(self):
         ck, chance = step20(), random.Random(5)
         for key in [k for k in ck if ck[k].shape and ck[k].nbytes][::4]:
             t = ck[key]
@@ -495,7 +495,7 @@ class Arrays(unittest.TestCase):
         for index in ("x", 1.0, True, [0, 1]):
             self.assertRaises(TypeError, lambda: t[index])
 
-    def test_dtypes(self):
+    def test_values_agree_with_their_dtypes(self):
         """numpy() has the values that the definition of each dtype gives."""
         ck = dcpfs.open(golden("dcp-plain")[0], "flat")
         for key in ck:
@@ -511,7 +511,7 @@ class Arrays(unittest.TestCase):
             if t.nbytes and t.dtype not in ("C64", "C128", "C32"):
                 self.assertEqual(t.memoryview().shape, t.shape)
 
-    def test_numpy(self):
+    def test_tensors_become_arrays(self):
         t = step20()["optimizer.state.scale.step"]
         self.assertEqual(np.asarray(t).shape, t.shape)
         self.assertEqual(np.asarray(t, dtype="f8").dtype, np.float64)
@@ -525,7 +525,7 @@ class Arrays(unittest.TestCase):
         self.assertTrue(np.shares_memory(a.numpy(), a.__array__()))
         self.assertFalse(np.shares_memory(a.numpy(), a.__array__(copy=True)))
 
-    def test_mapped(self):
+    def test_pages_of_files_are_mapped(self):
         """Pages of the file itself, private to this process; what is no run of bytes in a file is not mapped."""
         for source, some in ((golden("hf-llama")[0], True), (step20().source, True),
                              (base.GOLDEN / "composer/ckpt/containers/ep2-ba6-rank0.pt.gz", False)):
@@ -563,7 +563,7 @@ class Arrays(unittest.TestCase):
             ck = dcpfs.open(file, cache="")
             self.assertEqual([ck[k].mapped() is None for k in "bw"], [False, True])  # no array of F32 begins at an odd address
 
-    def test_dlpack(self):
+    def test_dlpack_gives_the_same_values(self):
         t = step20()["train.nested.0.t"]
         a = np.from_dlpack(t)
         np.testing.assert_array_equal(a, t.numpy())
@@ -579,7 +579,7 @@ class Arrays(unittest.TestCase):
 
 
 class Ranks(unittest.TestCase):
-    def test_fsdp(self):
+    def test_shards_make_up_the_whole(self):
         ck = step20()
         key = "model.embed_tokens.weight"
         self.assertEqual(ck.ranks("fsdp4"), 4)
@@ -590,7 +590,7 @@ class Ranks(unittest.TestCase):
         self.assertRaisesRegex(dcpfs.DcpfsError, "no rank 4", ck.shard, "fsdp4", 4)
         self.assertRaises(dcpfs.DcpfsError, ck.shard, "no-such-layout", 0)
 
-    def test_owner(self):
+    def test_arrays_keep_the_plan_alive(self):
         """Memory of a plan lives as long as an array of it."""
         ck = step20()
         a = ck.shard("fsdp2", 1)["model.embed_tokens.weight"].numpy()
@@ -610,7 +610,7 @@ class Package(unittest.TestCase):
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertRegex(got.stdout, r"^77 \(66,\) \d+ step-20 0.125$")
 
-    def test_programs(self):
+    def test_the_module_becomes_the_program(self):
         """`python -m dcpfs` and scripts of the programs' names become the program on PATH, never themselves."""
         program = pathlib.Path(os.environ["DCPFS_LIBRARY"]).parent.parent / "dcpfs"
         with tempfile.TemporaryDirectory() as place:
@@ -645,7 +645,7 @@ class Package(unittest.TestCase):
                              env={"DCPFS_LIBRARY": "/nowhere/libdcpload.so.0"})
         self.assertIn("ImportError: libdcpload.so.0 is not found", got.stderr)
 
-    def test_places(self):
+    def test_only_the_own_source_tree_is_searched(self):
         """A library is loaded from the package's own source tree, and from no directory that only looks like one."""
         with unittest.mock.patch.dict(os.environ), tempfile.TemporaryDirectory() as top:
             os.environ.pop("DCPFS_LIBRARY")
@@ -664,7 +664,7 @@ class Package(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, r"libdcpload\S* is older than this package \(no dcpload_tomorrow\): build again, or set DCPFS_LIB"):
                 _lib.library.__wrapped__()
 
-    def test_files(self):
+    def test_files_are_short_and_in_no_circle(self):
         """Every file of the package is short, and imports only files that do not import it in turn, for types neither."""
         needs = {}
         for p in pathlib.Path(dcpfs.__file__).parent.glob("*.py"):

@@ -146,7 +146,7 @@ class Saves(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), ["step-1"])
         self.equal(3, 2)
 
-    def test_cuts(self):
+    def test_cuts_of_all_ranks_are_saved(self):
         for n, ranks in enumerate((1, 3, 8)):
             for format in ("torch-dcp", "safetensors", "torch-save", "npz")[:4 if ranks == 3 else 2]:
                 with self.subTest(ranks=ranks, format=format):
@@ -163,7 +163,7 @@ class Saves(unittest.TestCase):
                             self.assertEqual({k: ck.objects[k] for k in ck.objects},
                                              {"step": 5, "args": [0.1, (0.9, 0.95), None, "text"]})
 
-    def test_killed(self):
+    def test_killed_ranks_leave_nothing(self):
         for victim in (1, 0):
             for when in ("dies_first", "dies"):
                 with self.subTest(victim=victim, when=when):
@@ -184,13 +184,13 @@ class Saves(unittest.TestCase):
                     self.assertEqual({(s["code"], s["rank"]) for s in said}, {(27, limited)}, said)
                     self.assertEqual(os.listdir(self.folder.name), [])
 
-    def test_differing(self):
+    def test_tensors_that_differ_between_ranks_are_refused(self):
         said = job(2, seed=1, path=self.path, format="torch-dcp", extra={"0": ["more", [2], "f4"], "1": ["more", [3], "f4"]})
         for s in said:
             self.assertEqual((s["code"], s["text"]), (22, "more is F32[2] on rank 0 and F32[3] on rank 1"))
         self.assertEqual(os.listdir(self.folder.name), [])
 
-    def test_replace(self):
+    def test_only_replace_overwrites(self):
         for n in range(2):
             said = job(2, seed=n, path=self.path, format="torch-dcp", replace=n)
             self.assertEqual([s.get("text") for s in said], [None] * 2)
@@ -206,7 +206,7 @@ class Alone(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.path = pathlib.Path(self.folder.name, "step-1")
 
-    def test_nested(self):
+    def test_nested_states_are_saved(self):
         state = {"model": {"w": np.arange(6.0).reshape(2, 3)[::-1].T, "list": [np.ones(2, "u1"), {"x": 1}], 3: np.array(2, "i2")},
                  "big": np.arange(3, dtype=">i4"), "empty": np.zeros((0, 2), "f4"),
                  "field": np.array([(1.5, 1), (2.5, 2)], [("a", "f4"), ("b", "u1")])["a"], "rng": b"\1\2", "none": None}
@@ -218,7 +218,7 @@ class Alone(unittest.TestCase):
                 self.assertEqual(ck[key].numpy().shape, value.shape, key)
             self.assertEqual({k: ck.objects[k] for k in ck.objects}, {"model.list.1.x": 1, "rng": b"\1\2", "none": None})
 
-    def test_classes(self):
+    def test_objects_keep_their_classes(self):
         """Objects come back as what they were, also inside of each other: types, and the order of an OrderedDict."""
         day = datetime.datetime(2026, 11, 23, 8, 30, 5, 7)
         state = {
@@ -248,7 +248,7 @@ class Alone(unittest.TestCase):
                     continue
                 self.assertEqual(exactly(got[key]), exactly(value), f"{form}: {key}")
 
-    def test_again(self):
+    def test_checkpoints_are_saved_again(self):
         """What was read is written, and is the same."""
         source = base.golden("hf-llama")[0]
         with dcpfs.open(source) as ck:
@@ -259,20 +259,20 @@ class Alone(unittest.TestCase):
                     self.assertEqual(again[key].read().tobytes(), ck[key].read().tobytes(), key)
                     self.assertEqual(again[key].dtype, ck[key].dtype, key)
 
-    def test_above(self):
+    def test_missing_directories_are_made(self):
         """Directories above that are missing are made."""
         at = f"{self.path}-new/run/step-1"
         dcpfs.save({"a": np.zeros(3)}, at, comm=None)
         with dcpfs.open(at) as ck:
             self.assertEqual(list(ck), ["a"])
 
-    def test_directory(self):
+    def test_a_slash_makes_a_directory(self):
         """A slash makes a directory of what is called like a file of another format."""
         dcpfs.save({"a": np.zeros(3)}, f"{self.path}.pt/", comm=None)
         with dcpfs.open(f"{self.path}.pt") as ck:
             self.assertEqual((list(ck), ck.fact("format")), (["a"], "torch-dcp"))
 
-    def test_refused(self):
+    def test_wrong_arguments_are_refused(self):
         with self.assertRaisesRegex(TypeError, "^x: an object of class object is not plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, "^step: the format holds tensors only; strict=False leaves it out$"):
@@ -302,7 +302,7 @@ class Alone(unittest.TestCase):
             dcpfs.save({"w": np.zeros(2)}, pathlib.Path(self.folder.name, "notes"), comm=None, replace=True)
         self.assertIn("safetensors", dcpfs.formats())
 
-    def test_objects(self):
+    def test_objects_in_formats_of_tensors_are_left_out(self):
         """Objects in a format of tensors are left out, and said: as the command line does."""
         with self.assertWarnsRegex(UserWarning, "^.*step-1, safetensors has 1 object less, as step: the format holds tensors only; strict=True makes"):
             saving = dcpfs.save({"step": 1, "w": np.ones(2)}, self.path, "safetensors", comm=None)
@@ -321,7 +321,7 @@ class Alone(unittest.TestCase):
             np.testing.assert_array_equal(got[key], state[key], key)
         self.assertEqual(got["n"], state["n"])
 
-    def test_direct(self):
+    def test_direct_writes_give_the_same_bytes(self):
         """Past the page cache or not, the same bytes: a piece of many pages at no page's beginning, and short ones."""
         state, wrote = {"w": np.random.default_rng(3).bytes(5000001), "v": b"short"}, []
         state = {k: np.frombuffer(v, "u1") for k, v in state.items()}

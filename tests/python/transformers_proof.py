@@ -66,7 +66,7 @@ def sources(kind, model, top):
         yield f"{preset} {form}", top / f"{preset}-{form}", preset
 
 
-def errors(top, config):
+def missing_weights_and_rules_are_errors(top, config):
     state = dcpfs.torch.load_file(top / "dcp", cache="")["model"]
     del state["model.norm.weight"]
     torch.save(state, top / "less.pt")
@@ -84,7 +84,7 @@ def errors(top, config):
             assert word in str(e), e
 
 
-def recipes(top, want):
+def recipes_of_the_readme_work(top, want):
     """What README says about accelerate and Lightning."""
     import accelerate
 
@@ -123,8 +123,8 @@ def main():
                     same(want, got)
                 print(f"  {kind}, {what}: equal", flush=True)
             if kind == "llama":
-                errors(top, top / "own")
-                recipes(top, want)
+                missing_weights_and_rules_are_errors(top, top / "own")
+                recipes_of_the_readme_work(top, want)
     print("all equal")
 
 
