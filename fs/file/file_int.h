@@ -71,8 +71,7 @@ struct dcpfs_file {
 	};
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
-	/* atomic: where reading failed; DCPFS_NO_OFFSET: unknown, look into errors.json
-	 *  */
+	/* atomic: where reading failed; DCPFS_NO_OFFSET: unknown, look into errors.json */
 	uint64_t failed_at;
 
 	pthread_mutex_t opening; /* the two below */

@@ -69,13 +69,11 @@ struct dcpload {
 	uint64_t open_ns;
 };
 
-/* ---- open/source.c ---- */
+/* ---- open/open.c ---- */
 
 /* Find the layout @name. *@out NULL: it is a file of regions. */
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err);
-
-/* ---- open/open.c ---- */
 
 /*
  * Collective. Open the version again after its files have changed. After a failure the version
@@ -252,15 +250,13 @@ int load_regions(const char *path, uint32_t *ranks,
 int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 		    struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
-/* ---- plan/keyset.c ---- */
-
 /* Collective: compare the keys of all ranks with each other and with what is stored. */
 int load_check_keys(struct dcpload_plan *plan, struct dcpload_error *err);
 /* Add an entry to one of the lists of problems with keys. -ENOMEM. */
 int load_list(struct dcpload_plan *plan, uint32_t list, const char *key, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* ---- plan/keyset.c ---- */
+/* ---- plan/schedule.c ---- */
 
 /* Find where the bytes of all wants are stored. */
 int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);

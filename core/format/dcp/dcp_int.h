@@ -237,7 +237,7 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 	return j->why.msg[0] != '\0';
 }
 
-/* object.c */
+/* object.c, tensor.c */
 /* The sink's number of data file @file. */
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
 void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);

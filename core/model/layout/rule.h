@@ -122,8 +122,7 @@ uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
 
 /* ---- cut.c turns a rule into a cut ---- */
 
-/* The dimension of a tensor that @p cuts. */
-/* WHOLE: no dimension is cut; NONE: the tensor has no such dimension */
+/* The dimension of a tensor that @p cuts. WHOLE: it cuts none; NONE: the tensor lacks it. */
 enum { LAYOUT_DIM_WHOLE = -1, LAYOUT_DIM_NONE = -2 };
 int dcp_layout_dim(const struct place *p, uint32_t ndim);
 bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at);

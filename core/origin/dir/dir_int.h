@@ -35,7 +35,7 @@ int dcp_open_walk(int dirfd, const char *name, int flags);
  * link. */
 int dcp_open_blob(int dirfd, const char *name, int flags);
 
-/* ---- dir.c ---- */
+/* ---- local.c ---- */
 
 #define DCP_DIR_MAX_NAMES 1000000
 

@@ -58,7 +58,7 @@ struct dcp_safetensors {
  * A dtype that dcpfs does not know is kept by name (DCP_DTYPE_OTHER) with the itemsize that the
  * offsets give; if the offsets give no whole number of bytes, the tensor becomes one dimension of
  * single bytes. An F4 or F6 tensor whose last dimension cannot be counted in elements (see
- * dtype.h) becomes one dimension.
+ * core/model/dtype.h) becomes one dimension.
  */
 int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 			 struct dcp_safetensors *out, struct dcp_err *err);

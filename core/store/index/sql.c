@@ -182,8 +182,7 @@ void dcp_index_pool_destroy(struct dcp_index_pool *pool)
 }
 
 /* Take out up to @most idle connections to @ix (NULL: to any index), most recently used first; the
- * lock is held.
- *  */
+ * lock is held. */
 static struct dcp_index_conn *take_idle(struct dcp_index_pool *pool, const struct dcp_index *ix,
 					unsigned most)
 {

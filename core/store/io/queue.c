@@ -428,8 +428,7 @@ static int add_each(struct dcp_gather *g, char *dst, struct dcp_from from,
 	return rc;
 }
 
-/* Add a box that is too long for one span: as many indices of dimension @k at once as a span holds.
- *  */
+/* Add a box that is too long for one span: as many indices of dimension @k at once as fit. */
 static int add_bands(struct dcp_gather *g, char *dst, struct dcp_from from,
 		     const struct dcp_strided *s, uint32_t k, uint64_t per)
 {

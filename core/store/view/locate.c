@@ -630,8 +630,7 @@ static int need_piece(void *ctx, const struct dcp_meet *m)
 }
 
 /* Mark the pieces with bytes of the cut. If the cut is the whole tensor, mark all pieces, including
- * empty ones.
- *  */
+ * empty ones. */
 static void mark_needed(struct dcp_view *view)
 {
 	uint64_t n = view->cut.flat_n;

@@ -59,8 +59,7 @@ int dcp_view_size_of(struct dcp_index *ix, const struct dcp_row *row, enum dcp_a
 int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
 		  struct dcp_view **out, struct dcp_err *err);
 /* Open the whole file number @number of @v, unchanged: a sidecar. -EBADMSG (no such file), and as
- * above.
- *  */
+ * above. */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
 /* Open the decompressed bytes that object row @id of @v was saved as. -ENOTSUP: the object has no

@@ -184,7 +184,7 @@ static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, u
 /* Can the module for MPI be opened? If not, @why is the reason. */
 bool load_mpi_try(char *why, size_t size);
 
-/* TCP, or Unix sockets, between the ranks that torchrun, srun or mpirun started (job.h). */
+/* TCP, or Unix sockets, between the ranks that torchrun, srun or mpirun started. */
 int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
 		  struct dcpload_error *err);
 

@@ -238,8 +238,7 @@ static void close_db(struct dcp_index_writer *w)
 }
 
 /* The file is opened and checked as by any reader before it gets its name; this open index is then
- * handed out.
- *  */
+ * handed out. */
 static int publish_file(struct dcp_index_writer *w, struct dcp_index **open_index)
 {
 	struct dcp_index *ix;
