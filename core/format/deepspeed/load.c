@@ -369,8 +369,8 @@ static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
 	return rc;
 }
 
-/* Describe in @b of which storage, and how, a tensor of the model is a view. Equal views have equal
- * bytes in @b. */
+/* Describe in @b the view of a storage that the model's tensor @v is: equal views have equal
+ * bytes. */
 static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_pv v)
 {
 	struct dcp_torch_tensor tt;

@@ -208,6 +208,7 @@ void dcp_deal_mark(const struct deal *deal, uint64_t x, struct deal_mark *out);
 uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_mark *mark);
 /* Length of part @i, padding included. @end: a mark at the end. */
 uint64_t dcp_deal_length(const struct deal *deal, uint32_t i, const struct deal_mark *end);
-/* Parts from @i up to the returned part have as many elements as @i before each of the @n marks. */
+/* The parts from @i to before the result have as many elements as @i before each of the @n
+ * marks. */
 uint32_t dcp_deal_alike(const struct deal *deal, uint32_t i, const struct deal_mark *mark,
 			size_t n);

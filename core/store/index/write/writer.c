@@ -560,8 +560,9 @@ static bool looks_hashed(const char *name)
 }
 
 /*
- * The stem is the plain form, the hashed form if two rows have the key, or a form with "%~" and the
- * number of the row. No other stem has "%~", because an escape has digits after '%'.
+ * The stem is the plain form, the hashed form if two rows have the key, or a form that ends in "%~"
+ * and the number of the row. No other stem has "%~" in that place, because an escape has digits
+ * after '%'.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1])
