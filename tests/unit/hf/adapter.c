@@ -52,9 +52,47 @@ static void keys_tell_the_adapters_loader(void **state)
 	}
 }
 
+/* Of a model that PEFT wraps, few keys are looked at: the mark may be first, last or between. */
+static void wrapped_model_is_told_by_a_few_keys(void **state)
+{
+	static const struct {
+		unsigned from, to; /* the keys with the mark, of 1,000 */
+		bool wrapped;
+	} ranges[] = {
+		{ 0, 0, false },    { 63, 64, true },   { 64, 300, false },
+		{ 300, 600, true }, { 600, 700, true }, { 999, 1000, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(ranges); i++) {
+		struct dcp_assets assets = { .n = 0 };
+		const struct dcp_adapter *found = NULL;
+		void *set = NULL;
+		struct t_index *p;
+		char key[64];
+
+		t_index_setup(&set);
+		p = set;
+		for (unsigned k = 0; k < 1000; k++) {
+			bool mark = k >= ranges[i].from && k < ranges[i].to;
+
+			snprintf(key, sizeof(key), "%sk%u", mark ? "base_model.model." : "x.",
+				 k);
+			t_tell_vector(&p->sink, key, p->file, 0, 1, NULL);
+		}
+		t_index_reopen(p);
+		assert_int_equal(dcp_adapter_find(p->ix, &assets, true, &found), 1);
+		assert_int_equal(found != NULL, ranges[i].wrapped);
+		t_index_teardown(&set);
+	}
+}
+
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(keys_tell_the_adapters_loader) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_tell_the_adapters_loader),
+		cmocka_unit_test(wrapped_model_is_told_by_a_few_keys),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
