@@ -198,6 +198,9 @@ def uncovered_files_are_reported():
     restate(top / "model.sig", lambda s: s["predicate"]["resources"].clear())
     said = json.loads(run("verify", "--json", top).stdout)
     equal({p["file"] for p in said["problems"]}, {"config.json", "generation_config.json", "model.safetensors"}, "an empty list")
+    restate(top / "model.sig", lambda s: s["predicate"].setdefault("serialization", {}).update(ignore_paths=["config.json", "generation_config.json"]))
+    said = json.loads(run("verify", "--json", top).stdout)
+    equal({p["file"] for p in said["problems"]}, {"model.safetensors"}, "without the paths that it ignores")
     restate(top / "model.sig", lambda s: s.update(predicateType="https://example.org/other"))
     fails(BAD, "its statement is a https://example.org/other, which is not known", "verify", top)
 
