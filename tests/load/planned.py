@@ -64,7 +64,11 @@ def by_environment(ranks, command):
                  "MASTER_PORT": str(10000 + int.from_bytes(os.urandom(2), "little") % 20000)}
     started = [subprocess.Popen(command, env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True) for r in range(ranks)]
-    said = [p.communicate(timeout=240) for p in started]
+    try:
+        said = [p.communicate(timeout=240) for p in started]
+    finally:
+        for p in started:  # those that wait for a rank that hangs
+            p.kill()
     ended = [subprocess.CompletedProcess(p.args, p.returncode, *text) for p, text in zip(started, said)]
     return next((p for p in ended if p.returncode), ended[0])
 
