@@ -41,7 +41,7 @@ OWNERS = (
 
 # Calls that only the file system's row of core/origin may make, as every other kind of source lacks what they ask:
 # descriptors, struct stat, directories of the kernel. The rest of the list is not about sources, or says why.
-PAGES = r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|\| O_DIRECT\b|\binotify_"
+PAGES = r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|[|=] O_DIRECT\b|\bO_DIRECT\b(?=\s*[|),;])|\binotify_"
 SYSTEM = (PAGES + r"|\b(?:l|f)?stat(?:at|x|fs)?\(|\bfstatfs\(|\bopenat2?\(|\bdcp_open_beneath\(|\bfaccessat\(|\bopendir\(|\bscandirat\(|"
           r"\breadlink(?:at)?\(|/proc/self/fd|\bstruct stat st")
 COMMENT = re.compile(r"/\*.*|^\s*\*.*|^[^;]*\*/")

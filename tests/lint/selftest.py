@@ -66,6 +66,8 @@ CASES = (
      "core/store/x.c:4: fstat( is known to core/origin/dir/ alone"),
     ("reads past the page cache in libdcpload", "layers", {"tools/load/x.c": LIC + "int f(void)\n{\n\treturn open(p, O_RDONLY | O_DIRECT);\n}\n"},
      "tools/load/x.c:4: | O_DIRECT is known to core/origin/dir/ alone"),
+    ("reads past the page cache, the flag first", "layers", {"tools/load/x.c": LIC + "int f(void)\n{\n\treturn open(p, O_DIRECT | O_RDONLY);\n}\n"},
+     "tools/load/x.c:4: O_DIRECT is known to core/origin/dir/ alone"),
     ("a library without an owner", "layers", inc("#include <png.h>"), "<png.h> has no owner"),
     ("a family sees another", "layers", inc('#include "core/format/megatron/megatron_int.h"', "core/format/dcp/x.h"), "dcp is a family and may not include"),
     ("a family of one file sees another", "layers", inc('#include "core/format/weights/files.h"', "core/format/npz.c"), "npz is a family and may not include"),
