@@ -325,8 +325,8 @@ static void flipped_bytes_are_survived(void **state)
 		dcp_index_close(ix);
 		memcpy(bytes + at, was, len);
 	}
-	assert_true(opened > T_ROUNDS(48));
-	assert_true(refused > T_ROUNDS(8));
+	assert_true(opened > T_ROUNDS(50));
+	assert_true(refused > T_ROUNDS(10));
 }
 
 /* ---- disks and memories that end ---- */
