@@ -34,7 +34,7 @@ static const struct opt opts[] = {
 	WALK_OPT_BY(struct diff_opts),
 	{ 'q', "quick", NULL, "read no further than the first difference of a tensor", OPT_FLAG,
 	  .off = offsetof(struct diff_opts, quick) },
-	{ 0, "rtol", "R", "numbers may differ by R times that of B", OPT_TEXT,
+	{ 0, "rtol", "R", "numbers may differ by R times the number in B", OPT_TEXT,
 	  .off = offsetof(struct diff_opts, rtol) },
 	{ 0, "atol", "D", "and by D; with either, dtypes may differ", OPT_TEXT,
 	  .off = offsetof(struct diff_opts, atol) },
