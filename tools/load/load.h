@@ -628,6 +628,11 @@ struct load_way {
 
 /* Record the first failure of this rank; but one that has a message comes before -ECANCELED. */
 int load_pass_fail(struct load_pass *s, int rc, const struct dcp_err *err);
+/*
+ * The result of a pass whose steps returned @rc, described: a failure that this rank can explain is
+ * preferred.
+ */
+int load_pass_tell(struct load_pass *s, int rc, struct dcpload_error *err);
 /* Wait until chunk @c is in its slot. */
 int load_pass_await(struct load_pass *s, size_t c);
 

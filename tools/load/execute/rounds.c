@@ -152,14 +152,17 @@ static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t s
  * Exchange messages between devices. First all ranks learn whether a rank has failed; they learn of
  * later failures in the next round, or at the end.
  */
-static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpload_error *err)
+static int send_between_devices(struct load_pass *s, int *failed, struct dcpload_error *err)
 {
+	struct dcpload_plan *p = s->p;
 	const struct load_link_kind *kind = p->link->kind;
 	struct load_rounds *r = p->rounds;
 	uint64_t bytes = 0;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc = kind->meet(p->link, r->send, r->nsend, r->recv, r->nrecv, failed, err);
+	int rc;
 
+	*failed = *failed < 0 ? load_pass_tell(s, *failed, err) : 0;
+	rc = kind->meet(p->link, r->send, r->nsend, r->recv, r->nrecv, failed, err);
 	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
 	if (rc < 0 || kind->in_place)
 		return rc;
@@ -195,7 +198,7 @@ static int exchange_round(struct load_pass *s, size_t k, struct dcpload_error *e
 	memset(r->nsend, 0, r->of.ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
 		rc = load_pass_await(s, k);
-		failed = failed ? failed : rc;
+		failed = s->failed ? s->failed : rc;
 		slot = load_window_slot(p->window, k);
 		rc = pack_messages(p, first + r->self, slot);
 		if (rc == 0 && r->same)
@@ -205,7 +208,7 @@ static int exchange_round(struct load_pass *s, size_t k, struct dcpload_error *e
 	expect_parts(p, first);
 	received = p->report.received - received;
 	start = dcp_now_ns(CLOCK_MONOTONIC);
-	rc = r->device ? send_between_devices(p, &failed, err) : send_between_hosts(p, err);
+	rc = r->device ? send_between_devices(s, &failed, err) : send_between_hosts(p, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++) {

@@ -363,15 +363,21 @@ static int describe_failure(struct dcpload_plan *p, int rc, struct dcpload_error
 			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
 }
 
-/* The result of a pass whose steps returned @rc: prefer a failure that this rank can explain. */
-static int tell_result(struct load_pass *s, int rc, struct dcpload_error *err)
+int load_pass_tell(struct load_pass *s, int rc, struct dcpload_error *err)
 {
+	struct dcp_err own;
+	int failed;
+
 	if (rc < 0 && err->code)
 		return rc;
-	if (s->err.msg[0])
-		return load_fail_err(err, s->failed, &s->err);
+	pthread_mutex_lock(&s->lock);
+	failed = s->failed;
+	own = s->err;
+	pthread_mutex_unlock(&s->lock);
+	if (own.msg[0])
+		return load_fail_err(err, failed, &own);
 	if (rc == 0 || rc == -ECANCELED)
-		rc = s->failed ? s->failed : rc;
+		rc = failed ? failed : rc;
 	return rc < 0 ? describe_failure(s->p, rc, err) : 0;
 }
 
@@ -395,7 +401,7 @@ int load_by_slots(struct dcpload_plan *p, const struct load_way *way, struct dcp
 	for (uint32_t i = 0; i < s.nthreads; i++)
 		pthread_join(s.thread[i], NULL);
 	free(s.active.need);
-	rc = tell_result(&s, rc, err);
+	rc = load_pass_tell(&s, rc, err);
 	if (rc < 0 && p->ship)
 		load_ship_drop(p->ship);
 	if (s.way->end)

@@ -153,7 +153,8 @@ static int meet_ranks(struct load_link *l, const void *const *send, const uint64
 	bool some = false;
 	int rc;
 
-	*failed = *failed < 0 ? *failed : load_link_settle(l);
+	if (*failed == 0)
+		*failed = load_device_said(l->d, load_link_settle(l), err);
 	for (uint32_t r = 0; r < ranks; r++)
 		mine[r] = nsend[r] ? (uint64_t)((const char *)send[r] - n->mine) : 0;
 	mine[self] = *failed < 0;
@@ -163,7 +164,7 @@ static int meet_ranks(struct load_link *l, const void *const *send, const uint64
 	for (uint32_t r = 0; r < ranks; r++)
 		some |= n->told[(size_t)r * ranks + r] != 0;
 	if (some)
-		return agree_on(l, *failed, err);
+		return load_agree(comm, *failed, err, l->timeout_ms);
 	for (uint32_t r = 0; r < ranks; r++) {
 		uint64_t at = n->told[(size_t)r * ranks + self];
 

@@ -306,10 +306,10 @@ struct load_link_kind {
 	int (*begin)(struct load_link *l, void *mine, uint64_t bytes,
 		     struct dcpload_error *err);
 	/*
-	 * Wait until the copies of all ranks are made. If a rank passes *failed < 0, the call fails
-	 * on all ranks; *failed is set if this rank fails later on. send[r]: where the nsend[r]
-	 * bytes for rank r are. recv[r]: if the link is in_place, set to the address of the
-	 * nrecv[r] bytes from rank r, except for this rank itself.
+	 * Wait until the copies of all ranks are made. If a rank passes *failed < 0, which @err
+	 * describes, the call fails on all ranks; *failed is set if this rank fails later on.
+	 * send[r]: where the nsend[r] bytes for rank r are. recv[r]: if the link is in_place, set
+	 * to the address of the nrecv[r] bytes from rank r, except for this rank itself.
 	 */
 	int (*meet)(struct load_link *l, const void *const *send, const uint64_t *nsend,
 		    void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);

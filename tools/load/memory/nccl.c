@@ -256,7 +256,7 @@ static int meet_ranks(struct load_link *l, const void *const *send, const uint64
 		      struct dcpload_error *err)
 {
 	(void)send, (void)nsend, (void)recv, (void)nrecv;
-	return load_agree(l->comm, load_device_said(l->d, *failed, err), err, l->timeout_ms);
+	return load_agree(l->comm, *failed, err, l->timeout_ms);
 }
 
 static int end_execution(struct load_link *l, int rc)

@@ -309,6 +309,46 @@ static void failed_reads_take_another_copy(void **state)
 	}
 }
 
+/* A tensor of @mib MiB, so that it takes several rounds. */
+static void put_large(const struct t_dir *d, const char *name, uint64_t mib)
+{
+	char header[128];
+	uint64_t n = (uint64_t)snprintf(header, sizeof(header),
+					"{\"a\":{\"dtype\":\"U8\",\"shape\":[%llu,1024],"
+					"\"data_offsets\":[0,%llu]}}",
+					(unsigned long long)mib << 10,
+					(unsigned long long)mib << 20);
+	uint8_t *file = calloc(1, 8 + n + (mib << 20));
+
+	assert_non_null(file);
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	t_dir_put(d, name, file, 8 + n + (mib << 20));
+	free(file);
+}
+
+/* Ranks that send from device to device meet in each round, and then tell why one has failed. */
+static void failed_reads_are_described_in_rounds(void **state)
+{
+	struct t_load *f = *state;
+	struct job j = { .what = "from device to device",
+			 .source = f->d.root,
+			 .version = "large",
+			 .exchange = DCPLOAD_EXCHANGE_ALL,
+			 .io = DCPLOAD_IO_BUFFERED,
+			 .when = PLANNED,
+			 .device = getenv("DCPFS_DEVICE"),
+			 .act = break_reads,
+			 .f = f };
+
+	put_large(&f->d, "large/model.safetensors", 6);
+	assert_int_equal(stat(t_dir_path(&f->d, "large/model.safetensors"), &bad), 0);
+	t_fault_read = NULL;
+	assert_int_equal(t_comm_run(RANKS, run_rank, &j), 0);
+	t_fault_read = NULL;
+	check_end(&j, -EIO, "model.safetensors: Input/output error");
+}
+
 /* ---- memory ---- */
 
 static void full_shared_memory_is_survived(void **state)
@@ -435,6 +475,8 @@ T_TESTS()
 						t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(failed_reads_take_another_copy, t_load_setup,
 						t_load_teardown),
+		cmocka_unit_test_setup_teardown(failed_reads_are_described_in_rounds,
+						t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(full_shared_memory_is_survived, t_load_setup,
 						t_load_teardown),
 		cmocka_unit_test_setup_teardown(lack_of_memory_is_survived, t_load_setup,
