@@ -87,6 +87,26 @@ def outputs_get_the_sources_modes(all_formats):
     os.umask(0o022)
 
 
+def assets_elsewhere_count():
+    """Of --hf-assets outside of the source the directory and its files count, and nothing above it."""
+    source, above = SCRATCH / "hf", SCRATCH / "above"
+    assets = above / "assets"
+    shutil.copytree(GOLDEN / "hf-llama" / "ckpt" / "gpt2-tied", source)
+    assets.mkdir(parents=True)
+    for name in ("config.json", "generation_config.json"):
+        (source / name).rename(assets / name)
+    for what, up, dirs, files, want in (("all is a group's", 0o770, 0o770, 0o660, 0o660), ("what lies above is private", 0o700, 0o770, 0o660, 0o660),
+                                        ("the directory is private", 0o770, 0o700, 0o660, 0o600), ("a file is private", 0o770, 0o770, 0o600, 0o600)):
+        for p, mode in ((source, 0o770), (source / "model.safetensors", 0o660), (above, up), (assets, dirs), (assets / "config.json", files)):
+            p.chmod(mode)
+        (assets / "generation_config.json").chmod(0o660)
+        os.umask(0o002)
+        out = SCRATCH / f"assets {what}"
+        data("export", "--as", "safetensors", "--hf", "--hf-assets", assets, "--json", source, out)
+        os.umask(0o022)
+        equal(modes(out)[0], {oct(want)}, f"{what}: files")
+
+
 def groups_get_no_more():
     """A directory whose new files get its group: members of that one could not read the source."""
     if os.geteuid():
@@ -179,6 +199,7 @@ make_source(0o600, 0o700)
 every = formats()
 check(len(every) > 8, f"formats: {every}")
 outputs_get_the_sources_modes(every)
+assets_elsewhere_count()
 groups_get_no_more()
 access_lists_are_kept()
 replaced_files_become_private()

@@ -328,13 +328,26 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 	return rc == 0 && e.is_dir ? pass_dirs(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
-/* Narrow @r by the files beside the version, wherever they lie. */
-static int meet_beside(struct dcp_grants *g, const struct dcp_derived *d, struct dcp_rights *r)
+/*
+ * Narrow @r by the files in one directory beside the version. Outside of SOURCE it takes the place
+ * of SOURCE: it counts, and the directories above it do not.
+ */
+static int meet_dir_beside(struct dcp_grants *g, const struct dcp_beside *b,
+			   struct dcp_rights *r)
 {
+	struct dcp_rights one = DCP_RIGHTS_ALL;
+	char dir[PATH_MAX], *source = g->source;
 	int rc = 0;
 
-	for (size_t i = 0; d && rc == 0 && i < d->nbeside; i++)
-		rc = meet_files(g, &d->beside[i].place, d->beside[i].id, d->beside[i].n, r);
+	if (b->n && dcp_site_path(&b->place, ".", dir) == 0 &&
+	    !leads_to(source, strlen(source), dir) && !leads_to(dir, strlen(dir), source)) {
+		rc = ask_rights(g, dir, strlen(dir), LISTED, &one);
+		*r = dcp_rights_meet(*r, one);
+		g->source = dir;
+	}
+	if (rc == 0)
+		rc = meet_files(g, &b->place, b->id, b->n, r);
+	g->source = source;
 	return rc;
 }
 
@@ -356,8 +369,8 @@ int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_
 	ids = dcp_index_files(v->index, &n);
 	if (rc == 0)
 		rc = meet_files(g, &v->at, ids, n, &r);
-	if (rc == 0)
-		rc = meet_beside(g, v->derived, &r);
+	for (size_t i = 0; v->derived && rc == 0 && i < v->derived->nbeside; i++)
+		rc = meet_dir_beside(g, &v->derived->beside[i], &r);
 	if (rc == 0) {
 		r = dcp_rights_as(r, geteuid(), gid);
 		w = dcp_rights_as(g->writers, geteuid(), gid);

@@ -71,8 +71,8 @@ struct dcp_rights dcp_grants_of_file(const char *path);
  * The permission bits that a file or directory written from @v must not have, in the form of a
  * umask. Users other than the writer may read or change it only if they may do so with all files of
  * @v (also those beside the weights of a Hugging Face directory) and the directories from @source
- * (as for dcp_version_open()) down to them. As with cp -p, what lies above @source does not count.
- * @gid: the group of what is written. -ENOMEM.
+ * (as for dcp_version_open()) or from --hf-assets down to them. As with cp -p, what lies above
+ * these does not count. @gid: the group of what is written. -ENOMEM.
  */
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out);
