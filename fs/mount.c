@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/origin/dir/rights.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/grants.h"
+#include "core/store/version/version.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/tree/tree.h"

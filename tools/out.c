@@ -15,7 +15,6 @@
 #include <wchar.h>
 
 #include "core/base/base.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/tensor.h"
 #include "tools/out.h"

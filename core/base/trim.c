@@ -15,7 +15,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
 

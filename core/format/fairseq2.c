@@ -25,7 +25,6 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/gather/join.h"

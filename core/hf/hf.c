@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"

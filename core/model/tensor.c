@@ -11,7 +11,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 
 const char *dcp_filter_name(uint8_t filter)
 {

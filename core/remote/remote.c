@@ -10,7 +10,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"

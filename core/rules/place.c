@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/intern.h"
-#include "core/base/sort.h"
 #include "core/rules/rules_int.h"
 
 enum {

@@ -8,7 +8,6 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/write/write.h"
 
 uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,

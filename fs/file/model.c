@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/base/sort.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"

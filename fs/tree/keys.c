@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/store/index/index.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

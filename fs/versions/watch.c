@@ -27,10 +27,9 @@
 #include "core/base/system.h"
 #include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/dir/notify.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/version/grants.h"
+#include "core/store/version/version.h"
 #include "fs/fs.h"
 
 enum {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/layout/layout.h"
 #include "tools/export/export.h"

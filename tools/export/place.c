@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/checkpoint/mounts.h"
 #include "core/origin/origin.h"
-#include "core/store/version/grants.h"
+#include "core/store/version/version.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/hf/hf.h"
 #include "core/model/layout/layout.h"
 #include "core/model/name.h"

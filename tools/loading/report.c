@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/remote/remote.h"
 #include "core/store/version/version.h"

@@ -13,7 +13,6 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/format/format.h"
 #include "tools/save/save_int.h"

@@ -14,7 +14,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 
 static pthread_mutex_t why_lock = PTHREAD_MUTEX_INITIALIZER;
 

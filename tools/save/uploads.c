@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/remote/remote.h"
 #include "core/remote/s3.h"
 

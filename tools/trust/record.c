@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/sort.h"
 #include "core/format/format.h"
 #include "tools/export/export.h"
 #include "tools/load/load.h"

@@ -13,7 +13,6 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"

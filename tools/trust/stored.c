@@ -12,7 +12,6 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/origin.h"

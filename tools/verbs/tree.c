@@ -13,7 +13,6 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"

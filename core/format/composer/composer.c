@@ -26,7 +26,6 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"

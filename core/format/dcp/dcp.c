@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/weights/name.h"

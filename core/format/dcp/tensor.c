@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/gather/join.h"
 #include "core/format/torch/torch.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
 
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/tensor.h"
 

@@ -21,7 +21,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/nest/relay.h"

@@ -26,7 +26,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/torch/torch.h"

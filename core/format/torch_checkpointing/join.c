@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/torch/torch.h"
 #include "core/format/torch_checkpointing/items_int.h"

@@ -7,7 +7,6 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/tensor.h"
 

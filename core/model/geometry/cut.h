@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/model/tensor.h"
 
 struct dcp_arena;

@@ -10,7 +10,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 
 #define NO_GROUP UINT32_MAX
 

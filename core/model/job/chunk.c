@@ -14,7 +14,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/sort.h"
 
 bool dcp_chunk_is_packed(const struct dcp_strided *s)
 {

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/sort.h"
 
 /* The needs of one rank. Descriptors of a kind are made once and reused for each of its tensors. */
 

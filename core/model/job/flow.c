@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/model/geometry/cut.h"
 
 /*

@@ -10,7 +10,6 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
-#include "core/base/sort.h"
 
 /* ---- a job ---- */
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/model/geometry/strided.h"
 
 /*

@@ -17,10 +17,10 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"
 

@@ -10,7 +10,6 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir_int.h"
 

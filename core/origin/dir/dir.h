@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
+#include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/model/rights.h"
 #include "core/model/tensor.h"
 #include "core/origin/origin.h"
 
@@ -195,3 +197,67 @@ int dcp_open_direct(int fd);
  * then reads all the bytes, and so meets any error.
  */
 int dcp_copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n);
+
+/*
+ * rights: who may use a file or directory of the file system, by its owner, mode and access control
+ * list.
+ *
+ * Only the file system has these, so a file of another source is for the user of this process
+ * alone. Any thread.
+ */
+
+/* Rights of the user of this process alone. */
+struct dcp_rights dcp_rights_alone(void);
+
+/* The owner, the group, and the bits 0444 of the mode, as shown. -ENOENT, ... */
+int dcp_rights_shown(const char *path, struct dcp_rights *out);
+
+/*
+ * The rights of users who have all permissions @need on @path, links followed. If they cannot be
+ * found out, or the file system decides by more than mode and list (FUSE, SMB, unknown ones; NFSv4
+ * with entries for single users), only the user of this process has rights. @dev: the last device
+ * found to decide by them alone, 0 at first; NULL: count the mode and list as they are shown.
+ */
+struct dcp_rights dcp_rights_of_path(const char *path, uint32_t need, uint64_t *dev);
+
+/*
+ * notify: what the kernel reports of changes in the file system (inotify).
+ *
+ * No other kind of source reports changes, nor does the kernel report those that another machine
+ * makes. The caller watches again and again what its last look depended on, and looks by itself
+ * now and then while @blind is set. For one thread.
+ */
+
+struct dcp_notify {
+	int fd;     /* readable after a change; -1: the kernel reports nothing */
+	bool blind; /* not all changes are reported */
+	bool added; /* there are watches that were not there before dcp_notify_begin() */
+	/* for the implementation */
+	struct dcp_buf list;
+	unsigned round;
+	uint64_t local;
+};
+
+enum dcp_notify_of {
+	DCP_NOTIFY_ALL,    /* of a file, or of a directory and its entries */
+	DCP_NOTIFY_NAME,   /* of the name of a directory */
+	DCP_NOTIFY_RIGHTS, /* of the name and the rights of a directory */
+};
+
+void dcp_notify_open(struct dcp_notify *n);
+void dcp_notify_finish(struct dcp_notify *n);
+
+/* Begin to name what is to be watched; the end drops every watch that was not named again, and
+ * returns how many there are. */
+void dcp_notify_begin(struct dcp_notify *n);
+size_t dcp_notify_end(struct dcp_notify *n);
+
+/* Watch @path, links followed. 0 or a negative errno; -ENOSPC: there are too many watches. */
+int dcp_notify_add(struct dcp_notify *n, const char *path, enum dcp_notify_of what);
+
+/* What lies at @path is depended on. False, and @n is blind: other machines may change it. @dev:
+ * the device; 0: not known. */
+bool dcp_notify_need(struct dcp_notify *n, const char *path, uint64_t dev);
+
+/* Take the pending reports; true if any is of a change that matters. */
+bool dcp_notify_take(const struct dcp_notify *n);

@@ -22,7 +22,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"

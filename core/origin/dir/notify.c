@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/origin/dir/notify.h"
+#include "core/origin/dir/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/sort.h"
 #include "core/base/system.h"
 #include "core/origin/origin.h"
 

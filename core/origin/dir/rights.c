@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/origin/dir/rights.h"
+#include "core/origin/dir/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

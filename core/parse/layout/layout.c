@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 

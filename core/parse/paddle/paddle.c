@@ -11,7 +11,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/origin/origin.h"
 #include "core/parse/json.h"
 

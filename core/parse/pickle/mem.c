@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pickle/pickle_int.h"

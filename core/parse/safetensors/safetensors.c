@@ -20,7 +20,6 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"

@@ -19,7 +19,6 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/origin/archive/archive.h"
 

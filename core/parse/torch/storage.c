@@ -9,7 +9,6 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/parse/torch/torch_int.h"
 
 /* Types that the table of dtypes does not know: bytes without a numeric value. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/version/grants.h"
+#include "core/store/version/version.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"

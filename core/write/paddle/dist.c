@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/write/pickle.h"
 #include "core/write/write.h"
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/sort.h"
 #include "core/model/name.h"
 #include "core/write/pickle.h"
 #include "core/write/write.h"

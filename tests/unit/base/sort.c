@@ -2,7 +2,7 @@
 /* sort: order of numbers and texts, empty arrays, the end of a run. */
 #include "tests/unit/t.h"
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 
 static void numbers_are_compared(void **state)
 {

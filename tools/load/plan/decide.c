@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sort.h"
+#include "core/base/base.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "tools/load/load.h"

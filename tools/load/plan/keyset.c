@@ -13,7 +13,6 @@
 
 #include "core/base/base.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/store/layouts/layouts.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
 #include "core/store/view/view.h"
 
 enum {

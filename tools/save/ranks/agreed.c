@@ -8,7 +8,6 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/intern.h"
-#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 #include "tools/save/ranks/ranks_int.h"
 

@@ -9,7 +9,6 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/torch/torch.h"
 #include "core/model/tensor.h"

@@ -2,7 +2,7 @@
 /* Reports of the kernel: of what is watched, and of nothing else. */
 #include "tests/unit/t.h"
 
-#include "core/origin/dir/notify.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 
 /* Watch the directory @path alone, and take what is pending. */

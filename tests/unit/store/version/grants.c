@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "core/model/tensor.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
-#include "core/store/version/grants.h"
+#include "core/store/version/version.h"
 
 /* A source with one version: two shards, one in a directory of its own, one by a link, and a
  * sidecar. Its directories are below one that is private. */

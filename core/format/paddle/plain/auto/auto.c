@@ -19,10 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/gather/join.h"
 #include "core/format/paddle/plain/plain_int.h"
