@@ -265,11 +265,11 @@ static int read_file(void *ctx, size_t at, struct dcp_err *why)
 	const struct dcp_sink model = { .tensor = on_tensor, .ctx = r, .next = in->sink };
 	const char *path[LEVELS + 1];
 	char text[LEVELS][16];
-	struct dcp_tstate s = { .sink = f->tree ? in->sink : &model,
-				.prefix = path,
-				.nprefix = f->tree ? path_of(f, text, path) : 0,
-				.shard = on_shard,
-				.ctx = r };
+	struct dcp_torch_state s = { .sink = f->tree ? in->sink : &model,
+				     .prefix = path,
+				     .nprefix = f->tree ? path_of(f, text, path) : 0,
+				     .shard = on_shard,
+				     .ctx = r };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
@@ -284,7 +284,7 @@ static int read_file(void *ctx, size_t at, struct dcp_err *why)
 		return f->why ? 1 : -ENOMEM;
 	}
 	s.t = t;
-	return rc < 0 ? rc : dcp_tstate_emit(&s);
+	return rc < 0 ? rc : dcp_torch_state_emit(&s);
 }
 
 static int emit_broken(void *ctx, size_t at, const char *why)

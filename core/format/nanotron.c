@@ -180,7 +180,7 @@ static int add_boxes(struct reading *r, const struct dcp_safetensors *st, struct
 	t->shape = shape;
 	while (rc == 0) {
 		uint64_t *at = dcp_arena_calloc(arena, 4 * t->ndim + 1u, sizeof(*at));
-		struct dcp_tplace_box box = { at, at + t->ndim, at + 2 * t->ndim };
+		struct dcp_torch_placement_box box = { at, at + t->ndim, at + 2 * t->ndim };
 		struct dcp_piece p = *all;
 		uint64_t *len = at + 3 * t->ndim;
 
@@ -191,7 +191,8 @@ static int add_boxes(struct reading *r, const struct dcp_safetensors *st, struct
 		    memcmp(len, box.len, t->ndim * sizeof(*len)) != 0 ||
 		    (*pairs && *pairs != ';'))
 			t->error = "its local_global_slices_pairs are damaged";
-		else if (dcp_tplace_piece(&box, t->ndim, own, NULL, t->itemsize, arena, &p) < 0)
+		else if (dcp_torch_placement_piece(&box, t->ndim, own, NULL, t->itemsize, arena,
+						   &p) < 0)
 			t->error = "its local_global_slices_pairs are too large";
 		t->pieces = &p;
 		t->npieces = !t->error;
@@ -293,7 +294,7 @@ static int emit_state(const struct reading *r, const char *dir, const char *file
 {
 	char full[PATH_MAX], stem[NAME_MAX + 1];
 	const char *path[] = { dir, stem };
-	struct dcp_tstate s = {
+	struct dcp_torch_state s = {
 		.sink = r->in->sink, .prefix = path, .nprefix = 2, .tuples = true
 	};
 	dcp_auto_torch struct dcp_torch *t = NULL;
@@ -309,7 +310,7 @@ static int emit_state(const struct reading *r, const char *dir, const char *file
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : dcp_emit_broken(r->in->sink, full, why.msg);
 	s.t = t;
-	return dcp_tstate_emit(&s);
+	return dcp_torch_state_emit(&s);
 }
 
 static int emit_states(const struct reading *r)

@@ -23,15 +23,15 @@ static void must(bool ok)
 		abort();
 }
 
-static void check_list(const struct dcp_titems_list *l)
+static void check_list(const struct dcp_items_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
-		must(l->by_rank[i].at < l->n && l->by_rank[i].rank < DCP_TITEMS_MAX_RANKS &&
+		must(l->by_rank[i].at < l->n && l->by_rank[i].rank < DCP_ITEMS_MAX_RANKS &&
 		     (!i || l->by_rank[i - 1].rank < l->by_rank[i].rank));
 }
 
 /* A tensor of the whole's shape, as a rank that holds all of it would have it. */
-static void ask(const struct dcp_titems_group *g, uint32_t rank, struct dcp_arena *arena)
+static void ask(const struct dcp_items_group *g, uint32_t rank, struct dcp_arena *arena)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
 	enum dcp_dtype dtype = dcp_dtype_from_torch(g->dtype, strlen(g->dtype));
@@ -50,7 +50,7 @@ static void ask(const struct dcp_titems_group *g, uint32_t rank, struct dcp_aren
 	int rc;
 
 	t.npieces = dcp_shape_volume(t.shape, t.ndim, &p.run_n) && p.run_n > 0;
-	rc = dcp_titems_place(g, rank, &t, arena, &out, &err);
+	rc = dcp_items_place(g, rank, &t, arena, &out, &err);
 	must(rc == 0 || err.msg[0]);
 	for (size_t i = 0; rc == 0 && i < out.npieces; i++)
 		for (uint32_t k = 0; k < g->ndim; k++)
@@ -60,12 +60,11 @@ static void ask(const struct dcp_titems_group *g, uint32_t rank, struct dcp_aren
 		must(dcp_shape_volume(out.pieces[i].len, g->ndim, &volume) &&
 		     volume == out.pieces[i].run_n);
 	if (rc == 0)
-		must(dcp_titems_compare(g, rank, &out, arena, &err) == 0 ||
-		     err.code == -ENOMEM);
+		must(dcp_items_compare(g, rank, &out, arena, &err) == 0 || err.code == -ENOMEM);
 	dcp_arena_reset(arena);
 }
 
-static void check_group(const struct dcp_titems_group *g, struct dcp_arena *arena)
+static void check_group(const struct dcp_items_group *g, struct dcp_arena *arena)
 {
 	if (g->ranks)
 		check_list(g->ranks);
@@ -81,23 +80,23 @@ static void check_group(const struct dcp_titems_group *g, struct dcp_arena *aren
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct dcp_source src = dcp_source_mem(data, n);
-	struct dcp_titems_meta m;
+	struct dcp_items_meta m;
 	struct dcp_arena arena;
 	struct dcp_err err = { 0 };
-	int rc = dcp_titems_meta_read(&m, &src, &err);
+	int rc = dcp_items_meta_read(&m, &src, &err);
 
 	must(rc == 0 || err.msg[0]);
 	dcp_arena_init(&arena, MEMORY);
-	for (size_t i = 0; rc == 0 && i < dcp_titems_nentries(&m) && i < MOST; i++) {
-		const struct dcp_titems_entry *e = dcp_titems_entry(&m, i);
+	for (size_t i = 0; rc == 0 && i < dcp_items_nentries(&m) && i < MOST; i++) {
+		const struct dcp_items_entry *e = dcp_items_entry(&m, i);
 
-		must(e->key && e->npath && dcp_titems_find(&m, e->key) == e);
+		must(e->key && e->npath && dcp_items_find(&m, e->key) == e);
 		for (size_t k = 0; k < e->npath; k++)
 			must(e->path[k] != NULL);
-		for (const struct dcp_titems_group *g = e->first; g; g = g->next)
+		for (const struct dcp_items_group *g = e->first; g; g = g->next)
 			check_group(g, &arena);
 	}
 	dcp_arena_finish(&arena);
-	dcp_titems_meta_finish(&m);
+	dcp_items_meta_finish(&m);
 	return 0;
 }

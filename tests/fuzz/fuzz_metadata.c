@@ -89,17 +89,17 @@ static void run(const uint8_t *data, size_t n, int times)
 		.ctx = &count,
 	};
 	struct dcp_load in = { .sink = &sink };
-	struct dcp_tdcp d = { .in = &in,
-			      .missing = times > 1 ? "of some ranks" : NULL,
-			      .rank = ranks };
-	int rc = dcp_tmeta_init(&d.meta);
+	struct dcp_dcp d = { .in = &in,
+			     .missing = times > 1 ? "of some ranks" : NULL,
+			     .rank = ranks };
+	int rc = dcp_dcp_meta_init(&d.meta);
 
 	for (int i = 0; i < times && rc == 0; i++)
-		rc = dcp_tmeta_read(&d.meta, &src, &err);
+		rc = dcp_dcp_meta_read(&d.meta, &src, &err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit(&d, &err);
+		rc = dcp_dcp_emit(&d, &err);
 	must(rc == 0 || (err.code == rc && err.msg[0]));
-	dcp_tmeta_finish(&d.meta);
+	dcp_dcp_meta_finish(&d.meta);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -31,28 +31,28 @@ static void must(bool ok)
 
 /* ---- the two parsers ---- */
 
-static void check_chains(const struct dcp_pmeta *m)
+static void check_chains(const struct dcp_paddle_meta *m)
 {
 	uint64_t ndims = m->dims.n / sizeof(uint64_t);
 
 	for (uint32_t k = 0; k < m->names.n; k++) {
-		const struct dcp_pmeta_key *key = dcp_pmeta_key(m, k);
+		const struct dcp_paddle_meta_key *key = dcp_paddle_meta_key(m, k);
 
-		must(key->error == DCP_PMETA_NONE || key->error < m->errors.n);
+		must(key->error == DCP_PADDLE_META_NONE || key->error < m->errors.n);
 		must(!key->npath || key->path < m->paths.n);
-		for (uint32_t i = key->entry; i != DCP_PMETA_NONE;) {
-			const struct dcp_pmeta_entry *e = dcp_pmeta_entry(m, i);
+		for (uint32_t i = key->entry; i != DCP_PADDLE_META_NONE;) {
+			const struct dcp_paddle_meta_entry *e = dcp_paddle_meta_entry(m, i);
 
 			must(e->box.ndim <= DCP_MAX_NDIM);
 			must(dcp_range_ok(e->box.lo, e->box.ndim, ndims));
 			must(dcp_range_ok(e->box.len, e->box.ndim, ndims));
-			must(e->shape == DCP_PMETA_NO_DIMS ||
+			must(e->shape == DCP_PADDLE_META_NO_DIMS ||
 			     dcp_range_ok(e->shape, e->box.ndim, ndims));
 			i = e->next;
 		}
 	}
-	for (uint32_t i = 0; i < dcp_pmeta_nrecords(m); i++) {
-		const struct dcp_pmeta_record *r = dcp_pmeta_record(m, i);
+	for (uint32_t i = 0; i < dcp_paddle_meta_nrecords(m); i++) {
+		const struct dcp_paddle_meta_record *r = dcp_paddle_meta_record(m, i);
 
 		must(r->key < m->names.n && r->file < m->files.n);
 		must(!strchr(dcp_intern_text(&m->files, r->file), '/'));
@@ -61,18 +61,18 @@ static void check_chains(const struct dcp_pmeta *m)
 
 static void as_metadata(const struct dcp_source *src)
 {
-	struct dcp_pmeta m = { 0 };
+	struct dcp_paddle_meta m = { 0 };
 
 	for (int i = 0; i < 2; i++) {
 		struct dcp_err err = { 0 };
-		int r = dcp_pmeta_read(&m, src, &err);
+		int r = dcp_paddle_meta_read(&m, src, &err);
 
 		must(r == 0 || (r < 0 && err.code == r && err.msg[0]));
 		if (r < 0)
 			break;
 		check_chains(&m);
 	}
-	dcp_pmeta_finish(&m);
+	dcp_paddle_meta_finish(&m);
 }
 
 static int other(void *ctx, const char *key, struct dcp_pv v)
@@ -82,7 +82,7 @@ static int other(void *ctx, const char *key, struct dcp_pv v)
 	return 0;
 }
 
-static void check_array(const struct dcp_parray *a, uint64_t size)
+static void check_array(const struct dcp_paddle_array *a, uint64_t size)
 {
 	uint64_t volume, sum = 0;
 
@@ -91,7 +91,7 @@ static void check_array(const struct dcp_parray *a, uint64_t size)
 	must(a->ndim <= DCP_MAX_NDIM && a->itemsize && a->dtype_name);
 	must(dcp_shape_volume(a->shape, a->ndim, &volume));
 	for (size_t i = 0; i < a->nparts; i++) {
-		const struct dcp_ppart *p = &a->part[i];
+		const struct dcp_paddle_part *p = &a->part[i];
 
 		must(dcp_range_ok(p->off, p->nbytes, size));
 		must(p->filter != DCP_FILTER_NONE || p->nbytes == p->n * a->itemsize);
@@ -102,14 +102,15 @@ static void check_array(const struct dcp_parray *a, uint64_t size)
 
 static void as_file(const struct dcp_source *src)
 {
-	struct dcp_pfile f = { .other = other };
+	struct dcp_paddle_file f = { .other = other };
 	struct dcp_err err = { 0 };
-	int r = dcp_pfile_read(&f, src, &err);
+	int r = dcp_paddle_file_read(&f, src, &err);
 
 	must(r == 0 || (r < 0 && err.code == r && err.msg[0]));
 	for (uint32_t i = 0; r == 0 && i < f.names.n; i++)
-		check_array((const struct dcp_parray *)(const void *)f.arrays.p + i, src->size);
-	dcp_pfile_finish(&f);
+		check_array((const struct dcp_paddle_array *)(const void *)f.arrays.p + i,
+			    src->size);
+	dcp_paddle_file_finish(&f);
 }
 
 /* ---- both ---- */

@@ -52,9 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct dcp_source src = dcp_source_mem(data, n);
 	struct seen s = { .src = &src };
 	struct dcp_sink sink = { .tensor = on_tensor, .object = on_object, .ctx = &s };
-	struct dcp_pdpart part = { .file = "f", .label = "pdparams", .sink = &sink };
+	struct dcp_plain_part part = { .file = "f", .label = "pdparams", .sink = &sink };
 	struct dcp_err err = { 0 };
-	int rc = dcp_pdstate_emit(&part, &src, 0, &err);
+	int rc = dcp_plain_state_emit(&part, &src, 0, &err);
 
 	must(rc == 0 || rc == STOP || (err.code == rc && err.msg[0]));
 	return 0;

@@ -19,17 +19,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const char *const keys[] = { "decoder.layers.0.mlp.linear_fc1.weight", "", "w",
 					    "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a" };
-	struct dcp_mrules rules = { 0 };
+	struct dcp_megatron_rules rules = { 0 };
 	struct dcp_err err = { 0 };
-	int rc = dcp_mrules_parse(&rules, (const char *)data, n, &err);
+	int rc = dcp_megatron_rules_parse(&rules, (const char *)data, n, &err);
 
 	must(rc == 0 || (rc == err.code && strstr(err.msg, "dcpfs.rules:")));
 	for (size_t i = 0; rc == 0 && i < sizeof(keys) / sizeof(*keys); i++) {
-		struct dcp_mrule r;
+		struct dcp_megatron_rule r;
 
-		if (dcp_mrules_find(&rules, keys[i], &r))
+		if (dcp_megatron_rules_find(&rules, keys[i], &r))
 			must(r.replicate || r.groups > 0);
 	}
-	dcp_mrules_finish(&rules);
+	dcp_megatron_rules_finish(&rules);
 	return 0;
 }

@@ -85,12 +85,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	dcp_copies_init(&s.copies);
 	for (int joined = 0; joined < 2; joined++) {
-		const struct dcp_tstate ts = {
+		const struct dcp_torch_state ts = {
 			.t = t, .sink = &sink, .shard = joined ? on_shard : NULL, .ctx = &s
 		};
 
 		s.told = 0;
-		dcp_tstate_emit(&ts);
+		dcp_torch_state_emit(&ts);
 	}
 	for (uint32_t k = 0; k < s.copies.names.n; k++) {
 		s.told = 0;

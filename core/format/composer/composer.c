@@ -54,9 +54,9 @@ struct emitter {
 	const struct composer_file *files;
 	size_t n, at; /* the current file */
 	struct dcp_copies shards;
-	struct dcp_tparts parts;   /* shards of tensors that consist of several tensors */
-	struct dcp_intern emitted; /* keys, when there are several files */
-	struct dcp_buf containers; /* the first file's */
+	struct dcp_shard_parts parts; /* shards of tensors that consist of several tensors */
+	struct dcp_intern emitted;    /* keys, when there are several files */
+	struct dcp_buf containers;    /* the first file's */
 };
 
 /* Was the key emitted already? From now on it counts as emitted. */
@@ -71,7 +71,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
 
-	return w->n > 1 && !dcp_tshard_is(leaf->value) ? was_emitted(w, leaf->key) : 0;
+	return w->n > 1 && !dcp_shard_is(leaf->value) ? was_emitted(w, leaf->key) : 0;
 }
 
 static int on_shard(void *ctx, const struct dcp_tensor *t)
@@ -96,7 +96,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 {
 	struct emitter *w = ctx;
 	const struct dcp_load *in = w->in;
-	struct dcp_tstate s = {
+	struct dcp_torch_state s = {
 		.sink = in->sink,
 		.lists = true,
 		.take = on_take,
@@ -120,7 +120,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 	s.t = t;
 	if (at == 0)
 		rc = emit_version(in->sink, t);
-	return rc < 0 ? rc : dcp_tstate_emit(&s);
+	return rc < 0 ? rc : dcp_torch_state_emit(&s);
 }
 
 /* Write to @out the name of the first rank's file that is missing. */
@@ -156,11 +156,11 @@ static int dcp_composer_emit_files(const struct dcp_load *in, const struct compo
 	int rc;
 
 	dcp_copies_init(&w.shards);
-	dcp_tparts_init(&w.parts);
+	dcp_shard_parts_init(&w.parts);
 	name_missing(&w, missing, sizeof(missing));
 	rc = dcp_copies_read(&w.shards, in, n, emit_file, emit_broken, &w, err);
 	if (rc == 0)
-		rc = dcp_tparts_join(&w.parts, &w.shards, in->sink);
+		rc = dcp_shard_parts_join(&w.parts, &w.shards, in->sink);
 	if (rc == 0)
 		rc = dcp_copies_emit_all(&w.shards, in->sink, missing);
 	if (n > 1)
@@ -169,7 +169,7 @@ static int dcp_composer_emit_files(const struct dcp_load *in, const struct compo
 		rc = dcp_emit_meta(in->sink, "containers", w.containers.p);
 	dcp_buf_finish(&w.containers);
 	dcp_copies_finish(&w.shards);
-	dcp_tparts_finish(&w.parts);
+	dcp_shard_parts_finish(&w.parts);
 	dcp_intern_finish(&w.emitted);
 	return rc;
 }

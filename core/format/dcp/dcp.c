@@ -16,7 +16,7 @@
 
 /* ---- names ---- */
 
-bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank)
+bool dcp_dcp_is_data_name(const char *name, uint64_t *rank)
 {
 	/* Megatron may put a hint in front, which may hold "__" itself: try each. */
 	for (const char *p = strstr(name, "__"); p; p = strstr(p + 1, "__")) {
@@ -30,7 +30,7 @@ bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank)
 	return false;
 }
 
-bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
+bool dcp_dcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
 {
 	const char *p = name + 2;
 
@@ -49,8 +49,8 @@ static enum dcp_match probe_dcp(const struct dcp_dir *dir, char *why, size_t n)
 	for (size_t i = 0; i < dir->n; i++) {
 		const char *name = dir->entries[i].name;
 
-		data += dcp_tdcp_is_data_name(name, &rank);
-		local += dcp_tdcp_is_rank_name(name, ".metadata", &rank);
+		data += dcp_dcp_is_data_name(name, &rank);
+		local += dcp_dcp_is_rank_name(name, ".metadata", &rank);
 	}
 	if (local || (!data && !partial))
 		return DCP_MATCH_NO;
@@ -68,7 +68,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 /* Read the file @name as (one more) metadata file and emit it to the sink. The directory may be
  * NULL when nothing is read through it. */
-static int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
+static int dcp_dcp_read(struct dcp_dcp *d, const char *name, struct dcp_err *err)
 {
 	struct dcp_input input;
 	uint32_t number;
@@ -78,7 +78,7 @@ static int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *e
 		rc = dcp_dir_input(d->in->dir, name, &input, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_tmeta_read(&d->meta, &input.src, err);
+	rc = dcp_dcp_meta_read(&d->meta, &input.src, err);
 	dcp_input_close(&input);
 	if (rc == -EBADMSG)
 		return dcp_err_where(err, rc,
@@ -89,21 +89,21 @@ static int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *e
 }
 
 /* Count the ranks by the names of the files that hold data: i of __i_n.distcp. */
-static uint64_t count_ranks(const struct dcp_tmeta *m)
+static uint64_t count_ranks(const struct dcp_dcp_meta *m)
 {
 	uint64_t most = 0, rank;
 
 	for (uint32_t i = 0; i < m->files.n; i++) {
 		const char *name = dcp_intern_text(&m->files, i);
 
-		if (dcp_tdcp_is_data_name(name, &rank) && rank + 1 > most)
+		if (dcp_dcp_is_data_name(name, &rank) && rank + 1 > most)
 			most = rank + 1;
 	}
 	return most;
 }
 
 /* Composer saves its nested state, and names parts of it as if every list had been opened. */
-static bool is_composer(const struct dcp_tmeta *m)
+static bool is_composer(const struct dcp_dcp_meta *m)
 {
 	static const char *const keys[] = { "state.rank_zero_seed", "state.run_name",
 					    "state.timestamp.Timestamp.epoch",
@@ -115,7 +115,7 @@ static bool is_composer(const struct dcp_tmeta *m)
 	return false;
 }
 
-static int emit_facts(const struct dcp_tdcp *d)
+static int emit_facts(const struct dcp_dcp *d)
 {
 	const struct dcp_sink *sink = d->in->sink;
 	uint64_t ranks = count_ranks(&d->meta);
@@ -130,7 +130,7 @@ static int emit_facts(const struct dcp_tdcp *d)
 	return dcp_emit_fact(sink, rc, "metadata_version", "%s", d->meta.version);
 }
 
-static int emit_containers(struct dcp_tdcp_emitter *w)
+static int emit_containers(struct dcp_dcp_emitter *w)
 {
 	struct dcp_buf *b = &w->containers;
 
@@ -141,18 +141,18 @@ static int emit_containers(struct dcp_tdcp_emitter *w)
 	return b->n ? dcp_emit_meta(w->sink, "containers", b->p) : 0;
 }
 
-static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)
+static int emit_key(struct dcp_dcp_emitter *w, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
 
 	if (!at)
 		return 0; /* only storage_data or planner_data name it: torch ignores it too */
-	if (dcp_tmeta_entry(w->m, at).kind == DCP_TMETA_BYTES)
-		return dcp_tdcp_emit_bytes(w, key);
-	return dcp_tdcp_emit_tensor(w, key);
+	if (dcp_dcp_meta_entry(w->m, at).kind == DCP_DCP_META_BYTES)
+		return dcp_dcp_emit_bytes(w, key);
+	return dcp_dcp_emit_tensor(w, key);
 }
 
-static int emit_keys(struct dcp_tdcp_emitter *w)
+static int emit_keys(struct dcp_dcp_emitter *w)
 {
 	uint32_t n = w->m->names.n;
 	int rc = 0;
@@ -165,10 +165,10 @@ static int emit_keys(struct dcp_tdcp_emitter *w)
 	return rc;
 }
 
-int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
+int dcp_dcp_emit(struct dcp_dcp *d, struct dcp_err *err)
 {
-	struct dcp_tdcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink };
-	int rc = dcp_tmeta_join(&d->meta, err);
+	struct dcp_dcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink };
+	int rc = dcp_dcp_meta_join(&d->meta, err);
 
 	if (rc < 0)
 		return rc;
@@ -177,22 +177,22 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 			"%" PRIu64 " entr%s of storage_data without a key", d->meta.norphans,
 			d->meta.norphans == 1 ? "y" : "ies");
 	w.lists = is_composer(&d->meta);
-	dcp_titem_files_init(&w.files, d->in->dir);
+	dcp_dcp_item_files_init(&w.files, d->in->dir);
 	rc = emit_keys(&w);
 	if (rc == 0)
-		rc = dcp_tdcp_emit_lost_shards(&w);
+		rc = dcp_dcp_emit_lost_shards(&w);
 	if (rc == 0)
 		rc = emit_facts(d);
 	if (rc == 0)
 		rc = emit_containers(&w);
-	dcp_tdcp_emitter_finish(&w);
+	dcp_dcp_emitter_finish(&w);
 	return rc;
 }
 
 /* Files of the checkpoint itself, and files that are looked for in every version. */
 static bool is_shown(void *ctx, const char *name)
 {
-	const struct dcp_tdcp *d = ctx;
+	const struct dcp_dcp *d = ctx;
 
 	return dcp_intern_has(&d->meta.files, name) || dcp_has_extension(name, ".distcp") ||
 	       dcp_has_extension(name, ".metadata") || dcp_weights_is_sidecar(name);
@@ -202,24 +202,24 @@ static bool is_shown(void *ctx, const char *name)
  * Emit other files of the directory that may hold tensors, below their names, or name them as left
  * out.
  */
-static int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
+static int dcp_dcp_emit_rest(struct dcp_dcp *d)
 {
 	return dcp_weights_emit_rest(d->in, is_shown, d);
 }
 
 static int load_dcp(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_tdcp d = { .in = in };
-	int rc = dcp_tmeta_init(&d.meta);
+	struct dcp_dcp d = { .in = in };
+	int rc = dcp_dcp_meta_init(&d.meta);
 
 	if (rc < 0)
 		return dcp_fail(err, rc, "out of memory for metadata");
-	rc = dcp_tdcp_read(&d, ".metadata", err);
+	rc = dcp_dcp_read(&d, ".metadata", err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit(&d, err);
+		rc = dcp_dcp_emit(&d, err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit_rest(&d);
-	dcp_tmeta_finish(&d.meta);
+		rc = dcp_dcp_emit_rest(&d);
+	dcp_dcp_meta_finish(&d.meta);
 	return rc;
 }
 
@@ -265,15 +265,15 @@ static enum dcp_match probe_local(const struct dcp_dir *dir, char *why, size_t n
 	if (dcp_dir_find(dir, ".metadata"))
 		return DCP_MATCH_NO;
 	for (size_t i = 0; i < dir->n && match == DCP_MATCH_NO; i++)
-		if (dcp_tdcp_is_rank_name(dir->entries[i].name, ".metadata", &rank))
+		if (dcp_dcp_is_rank_name(dir->entries[i].name, ".metadata", &rank))
 			match = DCP_MATCH_YES;
 	if (match == DCP_MATCH_NO)
 		return match;
 	for (size_t i = 0; i < dir->n; i++) {
 		const char *name = dir->entries[i].name;
 
-		if (!dcp_tdcp_is_data_name(name, &rank) &&
-		    !dcp_tdcp_is_rank_name(name, ".metadata.tmp", &rank))
+		if (!dcp_dcp_is_data_name(name, &rank) &&
+		    !dcp_dcp_is_rank_name(name, ".metadata.tmp", &rank))
 			continue;
 		if (has_metadata(dir, rank))
 			continue;
@@ -303,14 +303,14 @@ static void say_ranks(char *buf, size_t size, const uint64_t *rank, size_t n)
 	}
 }
 
-static int read_ranks(struct dcp_tdcp *d, const uint64_t *rank, size_t n, struct dcp_err *err)
+static int read_ranks(struct dcp_dcp *d, const uint64_t *rank, size_t n, struct dcp_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		char name[48];
 		int rc;
 
 		snprintf(name, sizeof(name), "__%" PRIu64 ".metadata", rank[i]);
-		rc = dcp_tdcp_read(d, name, err);
+		rc = dcp_dcp_read(d, name, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -333,15 +333,15 @@ static const char **name_ranks(const uint64_t *rank, size_t n)
 
 static int load_local(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_tdcp d = { .in = in };
+	struct dcp_dcp d = { .in = in };
 	uint64_t *rank = malloc((in->dir->n + 1) * sizeof(*rank));
 	const char **names = NULL;
 	char have[256] = "", missing[300];
 	size_t n = 0;
-	int rc = dcp_tmeta_init(&d.meta);
+	int rc = dcp_dcp_meta_init(&d.meta);
 
 	for (size_t i = 0; rank && i < in->dir->n; i++)
-		n += dcp_tdcp_is_rank_name(in->dir->entries[i].name, ".metadata", &rank[n]);
+		n += dcp_dcp_is_rank_name(in->dir->entries[i].name, ".metadata", &rank[n]);
 	if (rank && n > 0) {
 		DCP_SORT(rank, n, dcp_by_u64);
 		names = name_ranks(rank, n);
@@ -357,12 +357,12 @@ static int load_local(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = read_ranks(&d, rank, n, err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit(&d, err);
+		rc = dcp_dcp_emit(&d, err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit_rest(&d);
+		rc = dcp_dcp_emit_rest(&d);
 	if (rc == 0)
 		rc = dcp_emit_meta(in->sink, "rank_files", have);
-	dcp_tmeta_finish(&d.meta);
+	dcp_dcp_meta_finish(&d.meta);
 	free(names);
 	free(rank);
 	return rc;

@@ -43,18 +43,18 @@
 struct dcp_err;
 struct dcp_source;
 
-enum dcp_tmeta_kind { DCP_TMETA_UNKNOWN, DCP_TMETA_TENSOR, DCP_TMETA_BYTES };
+enum dcp_dcp_meta_kind { DCP_DCP_META_UNKNOWN, DCP_DCP_META_TENSOR, DCP_DCP_META_BYTES };
 
-struct dcp_tmeta_key {
+struct dcp_dcp_meta_key {
 	uint32_t entry; /* in entries; 0: only storage_data or planner_data have the key */
 	uint32_t path;  /* in paths; 0: the path is the key */
 	uint32_t shape; /* in paths; 0: state_dict_metadata has the true shape */
 	uint32_t first; /* its first record in by_key; its last precedes the next key's first */
 };
 
-struct dcp_tmeta {
+struct dcp_dcp_meta {
 	struct dcp_intern names, files, dtypes, errors;
-	struct dcp_tmeta_key *keys; /* by number in names, and two more for the sort */
+	struct dcp_dcp_meta_key *keys; /* by number in names, and two more for the sort */
 	uint32_t cap;
 	struct dcp_buf entries, records, paths; /* byte 0 is unused: place 0 means none */
 	uint32_t *by_key;                       /* where each record starts, by key, stable */
@@ -71,96 +71,98 @@ struct dcp_tmeta {
 	struct dcp_buf scratch;
 };
 
-int dcp_tmeta_init(struct dcp_tmeta *m);
-void dcp_tmeta_finish(struct dcp_tmeta *m);
+int dcp_dcp_meta_init(struct dcp_dcp_meta *m);
+void dcp_dcp_meta_finish(struct dcp_dcp_meta *m);
 
 /*
  * Read one .metadata. Returns 0, -EBADMSG (truncated, damaged, not a Metadata), -ENOTSUP (torch
  * 1.12, refused opcodes), -E2BIG, -ENOMEM, or the error of the source, always with @err set. A
  * fault of a single key becomes the error of this key and is not a failure.
  */
-int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp_err *err);
+int dcp_dcp_meta_read(struct dcp_dcp_meta *m, const struct dcp_source *src,
+		      struct dcp_err *err);
 
 /* Sort the records by key. Called after the last file is read. */
-int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err);
+int dcp_dcp_meta_join(struct dcp_dcp_meta *m, struct dcp_err *err);
 
 /* The header of an entry; @c points after it, to the fields of its kind. @before: the key's entry
  * before it, or 0. */
-struct dcp_tmeta_entry {
-	enum dcp_tmeta_kind kind;
+struct dcp_dcp_meta_entry {
+	enum dcp_dcp_meta_kind kind;
 	uint32_t rank_file, before;
 	struct dcp_cur c;
 };
-struct dcp_tmeta_entry dcp_tmeta_entry(const struct dcp_tmeta *m, uint32_t at);
+struct dcp_dcp_meta_entry dcp_dcp_meta_entry(const struct dcp_dcp_meta *m, uint32_t at);
 
-struct dcp_tmeta_record {
+struct dcp_dcp_meta_record {
 	uint32_t rank_file;
-	uint32_t ndim; /* DCP_TMETA_NO_OFFSETS for a byte item */
+	uint32_t ndim; /* DCP_DCP_META_NO_OFFSETS for a byte item */
 	uint32_t filter, file;
 	uint64_t off, nbytes;
 };
-#define DCP_TMETA_NO_OFFSETS UINT32_MAX
+#define DCP_DCP_META_NO_OFFSETS UINT32_MAX
 
 /* Record number @i of by_key; its offsets go to @dims. */
-struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,
-					 uint64_t dims[DCP_MAX_NDIM]);
+struct dcp_dcp_meta_record dcp_dcp_meta_record(const struct dcp_dcp_meta *m, uint32_t i,
+					       uint64_t dims[DCP_MAX_NDIM]);
 
 /* Get the shape of key @number in mcore_data; false: there is none. */
-bool dcp_tmeta_shape(const struct dcp_tmeta *m, uint32_t number, uint64_t dims[DCP_MAX_NDIM],
-		     uint32_t *ndim);
+bool dcp_dcp_meta_shape(const struct dcp_dcp_meta *m, uint32_t number,
+			uint64_t dims[DCP_MAX_NDIM], uint32_t *ndim);
 
 /* The text of a record's error. */
-const char *dcp_tmeta_error(const struct dcp_tmeta *m, uint32_t filter);
+const char *dcp_dcp_meta_error(const struct dcp_dcp_meta *m, uint32_t filter);
 
 /*
  * Get the components of key @number as pointers into @text, which is overwritten. Returns the
  * number of components, or 0 without memory. The pointers are at *@out until the next call.
  */
-size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf *text,
-		      struct dcp_buf *ptrs, const char *const **out);
+size_t dcp_dcp_meta_path(const struct dcp_dcp_meta *m, uint32_t number, struct dcp_buf *text,
+			 struct dcp_buf *ptrs, const char *const **out);
 
 /*
- * Functions that add one pair of a section of a .metadata to a struct dcp_tmeta.
+ * Functions that add one pair of a section of a .metadata to a struct dcp_dcp_meta.
  *
  * A fault of the pair becomes the error of its key; a negative result ends the reading.
  */
 
 /* Begin a file of @size bytes. */
-void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size);
+void dcp_dcp_meta_begin(struct dcp_dcp_meta *m, uint64_t size);
 
-/* For struct dcp_section; @meta is the struct dcp_tmeta. */
-int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
-int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err);
-int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
-int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+/* For struct dcp_section; @meta is the struct dcp_dcp_meta. */
+int dcp_dcp_meta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_dcp_meta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v,
+			    struct dcp_err *err);
+int dcp_dcp_meta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_dcp_meta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
 
 /*
  * dcp: emits a torch.distributed.checkpoint directory of either form: with one .metadata for all
  * ranks, or one __<rank>.metadata for each.
  *
- * In both forms the tensors and byte items of a joined struct dcp_tmeta are emitted to a sink.
+ * In both forms the tensors and byte items of a joined struct dcp_dcp_meta are emitted to a sink.
  * Tensor items are emitted by their place and length, without opening them; byte items are read.
  */
 
-#define DCP_TDCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */
-#define DCP_TDCP_MAX_DECODED (64u << 20) /* a decoded item, which is kept in memory */
+#define DCP_DCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */
+#define DCP_DCP_MAX_DECODED (64u << 20) /* a decoded item, which is kept in memory */
 
-struct dcp_tdcp {
+struct dcp_dcp {
 	const struct dcp_load *in;
-	struct dcp_tmeta meta;
+	struct dcp_dcp_meta meta;
 	const char *missing;     /* rank-local metadata: why elements may be missing; or NULL */
 	const char *const *rank; /* name of the rank that wrote each file, or NULL */
 };
 
 /* Join, then emit every key and the facts. */
-int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err);
+int dcp_dcp_emit(struct dcp_dcp *d, struct dcp_err *err);
 
 /*
- * dcp_tdcp_is_data_name(): is @name the name of a data file, "<anything>__<i>_<n>.distcp"? @rank
- * receives i. dcp_tdcp_is_rank_name(): is it "__<rank>" and @suffix, as in "__<rank>.metadata"?
+ * dcp_dcp_is_data_name(): is @name the name of a data file, "<anything>__<i>_<n>.distcp"? @rank
+ * receives i. dcp_dcp_is_rank_name(): is it "__<rank>" and @suffix, as in "__<rank>.metadata"?
  */
-bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank);
-bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);
+bool dcp_dcp_is_data_name(const char *name, uint64_t *rank);
+bool dcp_dcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);
 
 /*
  * item: reads single items of the data files of a DCP directory.
@@ -170,21 +172,21 @@ bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
 
 struct dcp_err;
 
-#define DCP_TITEM_SLOTS 16
+#define DCP_DCP_ITEM_SLOTS 16
 
-struct dcp_titem_files {
+struct dcp_dcp_item_files {
 	const struct dcp_dir *dir;
 	struct {
 		uint64_t number; /* 1 + number of the file; 0: free */
 		struct dcp_input input;
-	} slot[DCP_TITEM_SLOTS];
+	} slot[DCP_DCP_ITEM_SLOTS];
 	struct dcp_buf claimed; /* uint64_t per file: total bytes of its opened items */
 };
 
-void dcp_titem_files_init(struct dcp_titem_files *f, const struct dcp_dir *dir);
+void dcp_dcp_item_files_init(struct dcp_dcp_item_files *f, const struct dcp_dir *dir);
 
 /* The bytes of an item, decoded if it is compressed. Valid until the next item or finish. */
-struct dcp_titem {
+struct dcp_dcp_item {
 	struct dcp_source file, window, src; /* src is what to read */
 	struct dcp_buf decoded;
 };
@@ -194,22 +196,22 @@ struct dcp_titem {
  * decode to at most @limit bytes. The caller finishes the item also after a failure. -E2BIG: the
  * items of this file are together many times longer than the file, so they overlap.
  */
-int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t off,
-		   uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
-		   struct dcp_titem *out, struct dcp_err *err);
-void dcp_titem_finish(struct dcp_titem *item);
+int dcp_dcp_item_open(struct dcp_dcp_item_files *f, uint32_t number, const char *name,
+		      uint64_t off, uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
+		      struct dcp_dcp_item *out, struct dcp_err *err);
+void dcp_dcp_item_finish(struct dcp_dcp_item *item);
 
 /* A record of the current key: its offsets, and its number in by_key. */
-struct dcp_tdcp_place {
+struct dcp_dcp_place {
 	const uint64_t *lo;
 	uint32_t rank_file, i;
 };
 
-struct dcp_tdcp_emitter {
-	struct dcp_tdcp *d;
-	const struct dcp_tmeta *m;
+struct dcp_dcp_emitter {
+	struct dcp_dcp *d;
+	const struct dcp_dcp_meta *m;
 	const struct dcp_sink *sink;
-	struct dcp_titem_files files;
+	struct dcp_dcp_item_files files;
 	bool lists;             /* open lists in byte items: the state is Composer's */
 	struct dcp_buf emitted; /* uint32_t per data file: 1 + its number at the sink, or 0 */
 	uint64_t plain[512];    /* kinds of items that proved to be tensors; by hash */
@@ -223,29 +225,29 @@ struct dcp_tdcp_emitter {
 };
 
 /* A tensor whose records are being joined; arrays live in the emitter until the next key. */
-struct dcp_tdcp_join {
+struct dcp_dcp_join {
 	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape, pieces */
 	uint64_t shape[DCP_MAX_NDIM];
 	char dtype_name[64];
 	struct dcp_err why; /* not empty: the key is broken */
-	struct dcp_tdcp_place *place;
+	struct dcp_dcp_place *place;
 	size_t nplaces;
 };
 
-static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
+static inline bool dcp_dcp_is_broken(const struct dcp_dcp_join *j)
 {
 	return j->why.msg[0] != '\0';
 }
 
 /* object.c, tensor.c */
 /* The sink's number of data file @file. */
-int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
-void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);
+int dcp_dcp_file_number(struct dcp_dcp_emitter *w, uint32_t file, uint32_t *number);
+void dcp_dcp_emitter_finish(struct dcp_dcp_emitter *w);
 
-int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join *j);
+int dcp_dcp_join(struct dcp_dcp_emitter *w, uint32_t key, struct dcp_dcp_join *j);
 
 /* The key that Megatron-Core makes for a byte item that is a part of an object. */
-struct dcp_tdcp_shard {
+struct dcp_dcp_shard {
 	size_t nkey;       /* length of the object's own key */
 	const char *shape; /* text of the shape, to the end of the key */
 	uint32_t ndim;
@@ -254,10 +256,10 @@ struct dcp_tdcp_shard {
 };
 
 /* Emit the parts of objects that have no key of their own. */
-int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w);
+int dcp_dcp_emit_lost_shards(struct dcp_dcp_emitter *w);
 
-int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key);
-int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key);
+int dcp_dcp_emit_tensor(struct dcp_dcp_emitter *w, uint32_t key);
+int dcp_dcp_emit_bytes(struct dcp_dcp_emitter *w, uint32_t key);
 /* Emit the parts of the item @r, a tensor that has no elements of its own. */
-int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-			size_t npath, const struct dcp_tmeta_record *r);
+int dcp_dcp_emit_parts(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
+		       size_t npath, const struct dcp_dcp_meta_record *r);

@@ -27,24 +27,24 @@
  * one. */
 enum { SLACK = 1 << 20, RATIO = 64 };
 
-void dcp_titem_files_init(struct dcp_titem_files *f, const struct dcp_dir *dir)
+void dcp_dcp_item_files_init(struct dcp_dcp_item_files *f, const struct dcp_dir *dir)
 {
-	*f = (struct dcp_titem_files){ .dir = dir };
+	*f = (struct dcp_dcp_item_files){ .dir = dir };
 }
 
-static void dcp_titem_files_finish(struct dcp_titem_files *f)
+static void dcp_dcp_item_files_finish(struct dcp_dcp_item_files *f)
 {
-	for (int i = 0; i < DCP_TITEM_SLOTS; i++)
+	for (int i = 0; i < DCP_DCP_ITEM_SLOTS; i++)
 		if (f->slot[i].number)
 			dcp_input_close(&f->slot[i].input);
 	dcp_buf_finish(&f->claimed);
-	*f = (struct dcp_titem_files){ 0 };
+	*f = (struct dcp_dcp_item_files){ 0 };
 }
 
-static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name,
+static int get_file(struct dcp_dcp_item_files *f, uint32_t number, const char *name,
 		    struct dcp_source *out, struct dcp_err *err)
 {
-	int i = (int)(number % DCP_TITEM_SLOTS), rc;
+	int i = (int)(number % DCP_DCP_ITEM_SLOTS), rc;
 	struct dcp_input input;
 
 	if (f->slot[i].number != 1 + (uint64_t)number) {
@@ -67,7 +67,7 @@ static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name
  * together they are not longer than the file; a few items are read twice. Without this limit,
  * metadata in which a million keys share one item would take hours to read.
  */
-static int claim_bytes(struct dcp_titem_files *f, uint32_t number, const char *name,
+static int claim_bytes(struct dcp_dcp_item_files *f, uint32_t number, const char *name,
 		       uint64_t nbytes, uint64_t size, struct dcp_err *err)
 {
 	uint64_t *claimed = dcp_buf_at(&f->claimed, number, sizeof(*claimed));
@@ -84,13 +84,13 @@ static int claim_bytes(struct dcp_titem_files *f, uint32_t number, const char *n
 	return 0;
 }
 
-int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t off,
-		   uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
-		   struct dcp_titem *out, struct dcp_err *err)
+int dcp_dcp_item_open(struct dcp_dcp_item_files *f, uint32_t number, const char *name,
+		      uint64_t off, uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
+		      struct dcp_dcp_item *out, struct dcp_err *err)
 {
 	int rc;
 
-	*out = (struct dcp_titem){ 0 };
+	*out = (struct dcp_dcp_item){ 0 };
 	rc = get_file(f, number, name, &out->file, err);
 	if (rc < 0)
 		return rc;
@@ -116,14 +116,14 @@ int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name,
 	return 0;
 }
 
-void dcp_titem_finish(struct dcp_titem *item)
+void dcp_dcp_item_finish(struct dcp_dcp_item *item)
 {
 	dcp_buf_finish(&item->decoded);
 }
 
 /* emitter: numbers of the files of a checkpoint, and release. */
 
-int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
+int dcp_dcp_file_number(struct dcp_dcp_emitter *w, uint32_t file, uint32_t *number)
 {
 	uint32_t *known = dcp_buf_at(&w->emitted, file, sizeof(*known));
 	int rc = known ? 0 : -ENOMEM;
@@ -137,9 +137,9 @@ int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *nu
 	return rc;
 }
 
-void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
+void dcp_dcp_emitter_finish(struct dcp_dcp_emitter *w)
 {
-	dcp_titem_files_finish(&w->files);
+	dcp_dcp_item_files_finish(&w->files);
 	dcp_buf_finish(&w->emitted);
 	dcp_buf_finish(&w->path_text);
 	dcp_buf_finish(&w->path_ptrs);
@@ -160,7 +160,7 @@ void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
  * The names are unchanged. A part that the shape has, but that no key names, is emitted as broken.
  */
 
-enum { MAX_DIMS = DCP_LEN(((struct dcp_tdcp_shard *)0)->at), MAX_LOST = 256 };
+enum { MAX_DIMS = DCP_LEN(((struct dcp_dcp_shard *)0)->at), MAX_LOST = 256 };
 
 /* Read numbers such as "0.1_". Returns how many there are, 0 if none; @p is left after them. */
 static uint32_t read_numbers(const char **p, char end, uint64_t n[MAX_DIMS])
@@ -178,7 +178,7 @@ static uint32_t read_numbers(const char **p, char end, uint64_t n[MAX_DIMS])
 	return good ? count : 0;
 }
 
-static bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s)
+static bool dcp_dcp_is_shard(const char *key, struct dcp_dcp_shard *s)
 {
 	const char *p = strrchr(key, '/');
 	uint32_t ndim;
@@ -200,7 +200,7 @@ static bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s)
 }
 
 /* The name of part @at of the object that @s is a part of. */
-static int name_part(const char *key, const struct dcp_tdcp_shard *s, const uint64_t *at,
+static int name_part(const char *key, const struct dcp_dcp_shard *s, const uint64_t *at,
 		     struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
@@ -210,7 +210,7 @@ static int name_part(const char *key, const struct dcp_tdcp_shard *s, const uint
 	return dcp_buf_printf(out, "_%s", s->shape);
 }
 
-static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)
+static bool is_emitted(const struct dcp_dcp_meta *m, const char *name, size_t n)
 {
 	uint32_t number = dcp_intern_find(&m->names, name, n);
 
@@ -218,7 +218,7 @@ static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)
 }
 
 /* Move @at to the next part in row-major order; false after the last part. */
-static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
+static bool next_part(const struct dcp_dcp_shard *s, uint64_t *at)
 {
 	for (uint32_t k = s->ndim; k-- > 0; at[k] = 0)
 		if (++at[k] < s->of[k])
@@ -228,8 +228,8 @@ static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 
 /* Emit the missing parts of the object of @key, at most *@left. The loop ends, because each part
  * either has a key or takes one from *@left. */
-static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
-		      const struct dcp_tdcp_shard *s, unsigned *left)
+static int emit_parts(struct dcp_dcp_emitter *w, const char *key, const struct dcp_dcp_shard *s,
+		      unsigned *left)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	uint64_t at[MAX_DIMS] = { 0 };
@@ -256,7 +256,7 @@ static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 	return rc;
 }
 
-int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
+int dcp_dcp_emit_lost_shards(struct dcp_dcp_emitter *w)
 {
 	struct dcp_intern seen = DCP_INTERN_INIT;
 	dcp_auto_buf struct dcp_buf object = DCP_BUF_INIT;
@@ -265,11 +265,11 @@ int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 
 	for (uint32_t k = 0; k < w->m->names.n && left && rc == 0; k++) {
 		const char *key = dcp_intern_text(&w->m->names, k);
-		struct dcp_tdcp_shard s;
+		struct dcp_dcp_shard s;
 
 		if (!w->m->keys[k].entry ||
-		    dcp_tmeta_entry(w->m, w->m->keys[k].entry).kind != DCP_TMETA_BYTES ||
-		    !dcp_tdcp_is_shard(key, &s) || s.cut)
+		    dcp_dcp_meta_entry(w->m, w->m->keys[k].entry).kind != DCP_DCP_META_BYTES ||
+		    !dcp_dcp_is_shard(key, &s) || s.cut)
 			continue;
 		dcp_buf_reset(&object);
 		dcp_buf_add(&object, key, s.nkey + 1);
@@ -286,7 +286,7 @@ int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 	return rc;
 }
 
-static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
+static int emit_broken(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
 		       size_t npath, const char *why, const struct dcp_stretch *stored,
 		       bool entry)
 {
@@ -305,21 +305,21 @@ static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *
  * object. */
 static bool is_stored(void *ctx, const char *key)
 {
-	const struct dcp_tdcp_emitter *w = ctx;
+	const struct dcp_dcp_emitter *w = ctx;
 	uint32_t number = dcp_intern_find(&w->m->names, key, strlen(key));
 
 	return number != DCP_INTERN_NONE && w->m->keys[number].entry != 0;
 }
 
-static int check_record(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record *r,
+static int check_record(struct dcp_dcp_emitter *w, const struct dcp_dcp_meta_record *r,
 			struct dcp_err *why)
 {
 	if (r->filter > DCP_FILTER_ZSTD)
-		return dcp_fail(why, -EBADMSG, "%s", dcp_tmeta_error(w->m, r->filter));
-	if (r->nbytes > DCP_TDCP_MAX_OBJECT)
+		return dcp_fail(why, -EBADMSG, "%s", dcp_dcp_meta_error(w->m, r->filter));
+	if (r->nbytes > DCP_DCP_MAX_OBJECT)
 		return dcp_fail_at(why, -E2BIG, r->off,
 				   "an object of %llu bytes, at most %u are read",
-				   (unsigned long long)r->nbytes, DCP_TDCP_MAX_OBJECT);
+				   (unsigned long long)r->nbytes, DCP_DCP_MAX_OBJECT);
 	return 0;
 }
 
@@ -335,17 +335,17 @@ static bool has_parts(struct dcp_pv v)
  * those of common.pt were until 2026. If a value is shown in another form than torch's readers see,
  * their form is emitted, too.
  */
-static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const char *key)
+static int emit_value(struct dcp_dcp_emitter *w, struct dcp_torch_state *s, const char *key)
 {
 	const char *const *path = s->prefix;
 	struct dcp_pv root = dcp_torch_root(s->t);
-	struct dcp_tdcp_shard shard;
+	struct dcp_dcp_shard shard;
 	struct dcp_torch_tensor tt;
 	bool entry = s->entry, common;
 	size_t npath = s->nprefix, n = 0;
 	int rc;
 
-	if (dcp_tdcp_is_shard(key, &shard) && root.type == DCP_PV_LIST) {
+	if (dcp_dcp_is_shard(key, &shard) && root.type == DCP_PV_LIST) {
 		const struct dcp_pv *items = dcp_pv_items(root, &n);
 
 		if (n == 1) {
@@ -360,18 +360,18 @@ static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const ch
 	else
 		s->lists = w->lists && has_parts(root);
 	s->entry = entry && n != 1 && !s->lists && dcp_torch_tensor(s->t, root, &tt, NULL) == 0;
-	rc = common || s->lists ? dcp_tstate_emit(s) : dcp_tstate_emit_whole(s, key);
+	rc = common || s->lists ? dcp_torch_state_emit(s) : dcp_torch_state_emit_whole(s, key);
 	if (rc == 0 && entry && !s->entry)
-		rc = dcp_tstate_emit_item(s, key, path, npath, n == 1);
+		rc = dcp_torch_state_emit_item(s, key, path, npath, n == 1);
 	return rc;
 }
 
 /* @leaf: emit a leaf of torch.save's streams; a tensor that is not plain is emitted as its parts.
  * @entry: the metadata has the key. */
-static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		       size_t npath, const struct dcp_tmeta_record *r, bool leaf, bool entry)
+static int emit_stream(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
+		       size_t npath, const struct dcp_dcp_meta_record *r, bool leaf, bool entry)
 {
-	struct dcp_tstate s = {
+	struct dcp_torch_state s = {
 		.sink = w->sink,
 		.prefix = path,
 		.nprefix = npath,
@@ -385,21 +385,21 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	struct dcp_stretch stored = { .filter = (uint8_t)r->filter,
 				      .off = r->off,
 				      .nbytes = r->nbytes };
-	struct dcp_titem item = { 0 };
+	struct dcp_dcp_item item = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
 	/* Emit the file before it is read, even if it is broken, to notice its change. */
 	if (w->m->files.n)
-		rc = dcp_tdcp_file_number(w, r->file, &s.file);
+		rc = dcp_dcp_file_number(w, r->file, &s.file);
 	if (rc < 0)
 		return rc;
 	rc = check_record(w, r, &why);
 	if (rc == 0)
-		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
-				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_DECODED, &item,
-				    &why);
+		rc = dcp_dcp_item_open(&w->files, r->file, name, r->off, r->nbytes,
+				       (enum dcp_filter)r->filter, DCP_DCP_MAX_DECODED, &item,
+				       &why);
 	if (rc == 0) { /* the object has these bytes, even if they are damaged */
 		stored.file = s.file;
 		stored.n = item.src.size;
@@ -417,37 +417,37 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = leaf ? dcp_tstate_emit(&s) : emit_value(w, &s, key);
+		rc = leaf ? dcp_torch_state_emit(&s) : emit_value(w, &s, key);
 	}
-	dcp_titem_finish(&item);
+	dcp_dcp_item_finish(&item);
 	return rc;
 }
 
-static int emit_item(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		     size_t npath, const struct dcp_tmeta_record *r, bool entry)
+static int emit_item(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
+		     size_t npath, const struct dcp_dcp_meta_record *r, bool entry)
 {
 	return emit_stream(w, key, path, npath, r, false, entry);
 }
 
-int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-			size_t npath, const struct dcp_tmeta_record *r)
+int dcp_dcp_emit_parts(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
+		       size_t npath, const struct dcp_dcp_meta_record *r)
 {
 	return emit_stream(w, key, path, npath, r, true, false);
 }
 
 /* Hash an item's stored bytes; false if they cannot be read. */
-static bool hash_item(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record *r,
+static bool hash_item(struct dcp_dcp_emitter *w, const struct dcp_dcp_meta_record *r,
 		      uint64_t *hash)
 {
-	struct dcp_titem item;
+	struct dcp_dcp_item item;
 	unsigned char block[4096];
 	bool ok;
 
 	if (check_record(w, r, NULL) < 0)
 		return false;
 	*hash = 0;
-	ok = dcp_titem_open(&w->files, r->file, dcp_intern_text(&w->m->files, r->file), r->off,
-			    r->nbytes, DCP_FILTER_NONE, 0, &item, NULL) == 0;
+	ok = dcp_dcp_item_open(&w->files, r->file, dcp_intern_text(&w->m->files, r->file),
+			       r->off, r->nbytes, DCP_FILTER_NONE, 0, &item, NULL) == 0;
 	for (uint64_t at = 0; ok && at < r->nbytes; at += sizeof(block)) {
 		size_t n = DCP_MIN(sizeof(block), r->nbytes - at);
 
@@ -455,13 +455,13 @@ static bool hash_item(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record 
 		if (ok)
 			*hash = dcp_hash64_more(*hash, block, n);
 	}
-	dcp_titem_finish(&item);
+	dcp_dcp_item_finish(&item);
 	return ok;
 }
 
 /* Emit the value of another rank under a key of its own. */
-static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-			size_t npath, const struct dcp_tmeta_record *r)
+static int emit_variant(struct dcp_dcp_emitter *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_dcp_meta_record *r)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, longer = DCP_BUF_INIT;
 	const char *component;
@@ -477,12 +477,12 @@ static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char 
 	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r, false);
 }
 
-int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
+int dcp_dcp_emit_bytes(struct dcp_dcp_emitter *w, uint32_t key)
 {
 	const char *name = dcp_intern_text(&w->m->names, key);
 	const char *const *path;
-	size_t npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
-	struct dcp_tmeta_record first = { 0 };
+	size_t npath = dcp_dcp_meta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
+	struct dcp_dcp_meta_record first = { 0 };
 	uint64_t dims[DCP_MAX_NDIM], hash = 0, other;
 	bool found = false, hashed = false;
 	int rc = 0;
@@ -491,9 +491,9 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 		return -ENOMEM;
 	for (uint32_t i = w->m->keys[key].first; i < w->m->keys[key + 1].first && rc == 0;
 	     i++) {
-		struct dcp_tmeta_record r = dcp_tmeta_record(w->m, i, dims);
+		struct dcp_dcp_meta_record r = dcp_dcp_meta_record(w->m, i, dims);
 
-		if (r.ndim != DCP_TMETA_NO_OFFSETS)
+		if (r.ndim != DCP_DCP_META_NO_OFFSETS)
 			continue;
 		if (!found) {
 			found = true;

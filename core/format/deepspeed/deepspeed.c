@@ -28,8 +28,8 @@
 
 /* Does the list have the files of all ranks of @kind? If not, @missing is the first that is not
  * there. */
-static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_t nmp,
-		    uint32_t ndp, char missing[DCP_DS_NAME_MAX])
+static bool has_all(const struct dcp_deepspeed_name *f, size_t n, uint8_t kind, uint32_t nmp,
+		    uint32_t ndp, char missing[DCP_DEEPSPEED_NAME_MAX])
 {
 	size_t i = 0, end;
 
@@ -42,8 +42,8 @@ static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_
 	for (uint32_t mp = 0; mp < nmp; mp++)
 		for (uint32_t dp = 0; dp < ndp; dp++) {
 			if (i == end || f[i].mp != mp || f[i].dp != dp) {
-				dcp_ds_name_of_rank(&f[i == end ? end - 1 : i], dp, mp,
-						    missing);
+				dcp_deepspeed_name_of_rank(&f[i == end ? end - 1 : i], dp, mp,
+							   missing);
 				return false;
 			}
 			while (i < end && f[i].mp == mp && f[i].dp == dp)
@@ -52,19 +52,20 @@ static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_
 	return true;
 }
 
-static enum dcp_match judge_files(const struct dcp_ds_name *f, size_t n, char *why, size_t size)
+static enum dcp_match judge_files(const struct dcp_deepspeed_name *f, size_t n, char *why,
+				  size_t size)
 {
-	char missing[DCP_DS_NAME_MAX] = "";
+	char missing[DCP_DEEPSPEED_NAME_MAX] = "";
 	size_t models = 0, optims = 0;
 	uint32_t nmp = 0, ndp = 0;
 	bool sharded = false;
 
 	for (size_t i = 0; i < n; i++) {
-		if (f[i].kind != DCP_DS_MODEL && f[i].kind != DCP_DS_OPTIM)
+		if (f[i].kind != DCP_DEEPSPEED_MODEL && f[i].kind != DCP_DEEPSPEED_OPTIM)
 			continue;
-		models += f[i].kind == DCP_DS_MODEL;
-		optims += f[i].kind == DCP_DS_OPTIM;
-		sharded |= f[i].kind == DCP_DS_MODEL && f[i].sharded;
+		models += f[i].kind == DCP_DEEPSPEED_MODEL;
+		optims += f[i].kind == DCP_DEEPSPEED_OPTIM;
+		sharded |= f[i].kind == DCP_DEEPSPEED_MODEL && f[i].sharded;
 		nmp = DCP_MAX(nmp, f[i].mp + 1);
 		ndp = DCP_MAX(ndp, f[i].dp + 1);
 	}
@@ -72,8 +73,8 @@ static enum dcp_match judge_files(const struct dcp_ds_name *f, size_t n, char *w
 		return DCP_MATCH_NO;
 	if (models == 0)
 		snprintf(missing, sizeof(missing), "mp_rank_00_model_states.pt");
-	else if (has_all(f, n, DCP_DS_OPTIM, nmp, ndp, missing))
-		has_all(f, n, DCP_DS_MODEL, nmp, sharded ? ndp : 1, missing);
+	else if (has_all(f, n, DCP_DEEPSPEED_OPTIM, nmp, ndp, missing))
+		has_all(f, n, DCP_DEEPSPEED_MODEL, nmp, sharded ? ndp : 1, missing);
 	if (!missing[0])
 		return DCP_MATCH_YES;
 	snprintf(why, size, "%s is missing: the save was interrupted or is still running",
@@ -83,14 +84,14 @@ static enum dcp_match judge_files(const struct dcp_ds_name *f, size_t n, char *w
 
 static enum dcp_match probe_deepspeed(const struct dcp_dir *dir, char *why, size_t n)
 {
-	struct dcp_ds_name *f;
+	struct dcp_deepspeed_name *f;
 	enum dcp_match match = DCP_MATCH_NO;
 	size_t count;
 
 	/* While a checkpoint is converted, its model files are all there from the start. */
 	if (dcp_format_deepspeed_universal.probe(dir, why, n) != DCP_MATCH_NO)
 		return DCP_MATCH_NO;
-	if (dcp_ds_list_files(dir, &f, &count) == 0) {
+	if (dcp_deepspeed_list_files(dir, &f, &count) == 0) {
 		match = judge_files(f, count, why, n);
 		free(f);
 	}
@@ -101,67 +102,68 @@ static enum dcp_match probe_deepspeed(const struct dcp_dir *dir, char *why, size
 
 /* Emit the optimizer files unchanged if there are no parameter shapes: then their tensors have no
  * names. */
-static int emit_nameless(struct dcp_ds *ds)
+static int emit_nameless(struct dcp_deepspeed *ds)
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < ds->nparts; i++) {
-		const struct dcp_ds_part *p = &ds->part[i];
+		const struct dcp_deepspeed_part *p = &ds->part[i];
 
 		for (size_t k = 0; rc == 0 && p->ngroups == 0 && k < p->nranks; k++)
 			if (!p->rank[k].why)
-				rc = dcp_ds_emit_raw(ds, p->rank[k].name->name, true);
+				rc = dcp_deepspeed_emit_raw(ds, p->rank[k].name->name, true);
 	}
 	return rc;
 }
 
-static int emit_others(struct dcp_ds *ds)
+static int emit_others(struct dcp_deepspeed *ds)
 {
 	size_t n;
-	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT_OPTIM, &n);
+	const struct dcp_deepspeed_name *f =
+		dcp_deepspeed_files(ds, DCP_DEEPSPEED_EXPERT_OPTIM, &n);
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = dcp_ds_emit_raw(ds, f[i].name, false);
+		rc = dcp_deepspeed_emit_raw(ds, f[i].name, false);
 	return rc;
 }
 
-static int load_parts(struct dcp_ds *ds)
+static int load_parts(struct dcp_deepspeed *ds)
 {
-	char missing[DCP_DS_NAME_MAX];
-	int rc = dcp_ds_read_parts(ds);
+	char missing[DCP_DEEPSPEED_NAME_MAX];
+	int rc = dcp_deepspeed_read_parts(ds);
 
 	if (rc < 0)
 		return rc;
 	if (!ds->opened)
 		return dcp_fail_at(ds->err, ds->damage.code, ds->damage.off, "%s",
 				   ds->damage.msg);
-	if (ds->in->uncommitted && dcp_ds_lacks(ds, missing))
+	if (ds->in->uncommitted && dcp_deepspeed_lacks(ds, missing))
 		return dcp_fail(
 			ds->err, -EINVAL,
 			"%s is missing and \"latest\" does not name this version: the save "
 			"was interrupted or is still running",
 			missing);
-	rc = dcp_ds_emit_lost(ds);
+	rc = dcp_deepspeed_emit_lost(ds);
 	if (rc == 0)
-		rc = dcp_ds_emit_modules(ds);
+		rc = dcp_deepspeed_emit_modules(ds);
 	if (rc == 0)
-		rc = dcp_ds_emit_states(ds);
+		rc = dcp_deepspeed_emit_states(ds);
 	if (rc == 0)
 		rc = emit_nameless(ds);
 	if (rc == 0)
 		rc = emit_others(ds);
-	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
+	return rc == 0 ? dcp_deepspeed_emit_facts(ds) : rc;
 }
 
 static int load_deepspeed(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_ds ds;
-	int rc = dcp_ds_begin(&ds, in, err);
+	struct dcp_deepspeed ds;
+	int rc = dcp_deepspeed_begin(&ds, in, err);
 
 	if (rc == 0)
 		rc = load_parts(&ds);
-	dcp_ds_end(&ds);
+	dcp_deepspeed_end(&ds);
 	return rc;
 }
 
@@ -169,7 +171,7 @@ const struct dcp_format dcp_format_deepspeed = {
 	.name = "deepspeed",
 	.what = "DeepSpeed",
 	.probe = probe_deepspeed,
-	.committed = dcp_ds_committed,
+	.committed = dcp_deepspeed_committed,
 	.load = load_deepspeed,
 	.marks =
 		(const struct dcp_mark[]){

@@ -49,31 +49,31 @@
  */
 
 struct dcp_arena;
-struct dcp_ds;
+struct dcp_deepspeed;
 
-enum dcp_ds_cut {
-	DCP_DS_CUT_ROWS,
-	DCP_DS_CUT_COLUMNS,
-	DCP_DS_CUT_REPLICATED,
-	DCP_DS_CUT_AVERAGED,
-	DCP_DS_CUT_SUMMED,
-	DCP_DS_CUT_HALVES,
-	DCP_DS_CUT_SUBS,
-	DCP_DS_CUT_MAP,
+enum dcp_deepspeed_cut {
+	DCP_DEEPSPEED_CUT_ROWS,
+	DCP_DEEPSPEED_CUT_COLUMNS,
+	DCP_DEEPSPEED_CUT_REPLICATED,
+	DCP_DEEPSPEED_CUT_AVERAGED,
+	DCP_DEEPSPEED_CUT_SUMMED,
+	DCP_DEEPSPEED_CUT_HALVES,
+	DCP_DEEPSPEED_CUT_SUBS,
+	DCP_DEEPSPEED_CUT_MAP,
 };
-#define DCP_DS_CUT_COUNT (DCP_DS_CUT_MAP + 1)
+#define DCP_DEEPSPEED_CUT_COUNT (DCP_DEEPSPEED_CUT_MAP + 1)
 
 /*
  * What a list of patterns may say in place of a cut. REFUSED: tensors of such names cannot be
  * joined, for a known reason; UNKNOWN: it is not known how to join them.
  */
-enum { DCP_DS_LIST_REFUSED = DCP_DS_CUT_COUNT + 1, DCP_DS_LIST_UNKNOWN };
+enum { DCP_DEEPSPEED_LIST_REFUSED = DCP_DEEPSPEED_CUT_COUNT + 1, DCP_DEEPSPEED_LIST_UNKNOWN };
 
 /* A dimension that is recorded as -1: its size follows from the other dimensions. */
-#define DCP_DS_OPEN UINT64_MAX
+#define DCP_DEEPSPEED_OPEN UINT64_MAX
 
 /* A tensor that consists of several sub-tensors along @dim of its recorded shape. */
-struct dcp_ds_sub {
+struct dcp_deepspeed_sub {
 	uint64_t *shape;
 	uint32_t ndim, dim;
 	uint64_t *width; /* of each sub-tensor; NULL: shape[dim] sub-tensors of equal width */
@@ -84,29 +84,29 @@ struct dcp_ds_sub {
 };
 
 /* Elements [from, from + len) of a rank's tensor are [at, at + len) of the whole. */
-struct dcp_ds_block {
+struct dcp_deepspeed_block {
 	const uint64_t *from, *at, *len;
 };
 
-struct dcp_ds_shard {
+struct dcp_deepspeed_shard {
 	const uint64_t *shape;
-	const struct dcp_ds_block *block;
+	const struct dcp_deepspeed_block *block;
 	size_t n;
 };
 
 /* The blocks that every rank holds. Of blocks that several ranks hold, only one is listed. */
-struct dcp_ds_map {
+struct dcp_deepspeed_map {
 	uint32_t ndim;
 	const uint64_t *shape;
-	const struct dcp_ds_shard *shard;
+	const struct dcp_deepspeed_shard *shard;
 	size_t n;
 };
 
-struct dcp_ds_rule {
-	enum dcp_ds_cut cut;
+struct dcp_deepspeed_rule {
+	enum dcp_deepspeed_cut cut;
 	const char *pattern; /* that matches the name; NULL: none */
-	const struct dcp_ds_sub *sub;
-	const struct dcp_ds_map *map;
+	const struct dcp_deepspeed_sub *sub;
+	const struct dcp_deepspeed_map *map;
 	uint64_t rows;   /* not 0: rows of the whole, the rest is padding */
 	uint64_t height; /* not 0: rows that the whole must have */
 	bool by_default; /* no list has the name */
@@ -115,41 +115,43 @@ struct dcp_ds_rule {
 
 /* Read the rules from the universal_checkpoint_info of @from, or, in a model file of GPT-NeoX, from
  * its arguments. The first rules that are found are kept. */
-int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
-void dcp_ds_rules_finish(struct dcp_ds *ds);
+int dcp_deepspeed_take_rules(struct dcp_deepspeed *ds, struct dcp_pv from);
+void dcp_deepspeed_rules_finish(struct dcp_deepspeed *ds);
 /* Are @args the arguments in a model file of GPT-NeoX? @width: the width of its model. */
-bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width);
+bool dcp_deepspeed_is_neox(struct dcp_pv args, uint64_t *width);
 /* A rule that is built in, because checkpoints do not record it. */
-struct dcp_ds_known {
+struct dcp_deepspeed_known {
 	const char *pattern;
-	uint8_t list;    /* enum dcp_ds_cut, DCP_DS_LIST_REFUSED or DCP_DS_LIST_UNKNOWN */
-	uint64_t height; /* as in struct dcp_ds_rule */
+	uint8_t list; /* enum dcp_deepspeed_cut, DCP_DEEPSPEED_LIST_REFUSED or DCP_DEEPSPEED_LIST_UNKNOWN */
+	uint64_t height; /* as in struct dcp_deepspeed_rule */
 	const char *why; /* why it is refused or not known; NULL for a cut */
 };
-enum { DCP_DS_NEOX = 8 }; /* rules of GPT-NeoX */
-void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_DS_NEOX]);
+enum { DCP_DEEPSPEED_NEOX = 8 }; /* rules of GPT-NeoX */
+void dcp_deepspeed_neox(struct dcp_deepspeed *ds, uint64_t width,
+			struct dcp_deepspeed_known out[DCP_DEEPSPEED_NEOX]);
 
 /* Find the rule for @name. Returns NULL, or the reason why there is no rule. */
-const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
+const char *dcp_deepspeed_rule(const struct dcp_deepspeed *ds, const char *name,
+			       struct dcp_deepspeed_rule *out);
 
 /* The shape of one rank's tensor. */
-struct dcp_ds_local {
+struct dcp_deepspeed_local {
 	uint32_t ndim;
 	const uint64_t *shape;
 };
 
 /* Elements [first, first + n) of the tensor of rank @local, which begin at the position @from of
  * that tensor, and the box [lo, lo + len) of the whole that they fill. */
-struct dcp_ds_box {
+struct dcp_deepspeed_box {
 	uint32_t local;
 	uint64_t first, n;
 	const uint64_t *lo, *len, *from;
 };
 
-struct dcp_ds_whole {
+struct dcp_deepspeed_whole {
 	uint32_t ndim;
 	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_ds_box *box;
+	struct dcp_deepspeed_box *box;
 	size_t nbox, room;
 	bool sum, mean; /* values are the sum or mean of all ranks; the box is the first's */
 	struct dcp_arena *arena;
@@ -159,38 +161,39 @@ struct dcp_ds_whole {
 
 /* Make the whole in @arena from the tensors of @n ranks. Returns NULL, or the reason why it cannot
  * be made. */
-const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,
-			size_t n, struct dcp_arena *arena, struct dcp_ds_whole *w);
+const char *dcp_deepspeed_join(const struct dcp_deepspeed_rule *rule,
+			       const struct dcp_deepspeed_local *local, size_t n,
+			       struct dcp_arena *arena, struct dcp_deepspeed_whole *w);
 
 /* ---- names ---- */
 
-enum dcp_ds_kind {
-	DCP_DS_MODEL,  /* mp_rank_00_model_states.pt, zero_pp_rank_0_mp_rank_00_model_.. */
-	DCP_DS_OPTIM,  /* [bf16_|fp16_]zero_pp_rank_0_mp_rank_00_optim_states.pt */
-	DCP_DS_LAYER,  /* layer_03-model_00-model_states.pt: a layer of a pipeline */
-	DCP_DS_EXPERT, /* layer_0_expert_3_mp_rank_00_model_states.pt */
-	DCP_DS_EXPERT_OPTIM, /* expp_rank_0_mp_rank_00_optim_states.pt */
+enum dcp_deepspeed_kind {
+	DCP_DEEPSPEED_MODEL, /* mp_rank_00_model_states.pt, zero_pp_rank_0_mp_rank_00_model_.. */
+	DCP_DEEPSPEED_OPTIM,  /* [bf16_|fp16_]zero_pp_rank_0_mp_rank_00_optim_states.pt */
+	DCP_DEEPSPEED_LAYER,  /* layer_03-model_00-model_states.pt: a layer of a pipeline */
+	DCP_DEEPSPEED_EXPERT, /* layer_0_expert_3_mp_rank_00_model_states.pt */
+	DCP_DEEPSPEED_EXPERT_OPTIM, /* expp_rank_0_mp_rank_00_optim_states.pt */
 };
 
-#define DCP_DS_NAME_MAX 96
+#define DCP_DEEPSPEED_NAME_MAX 96
 
-struct dcp_ds_name {
+struct dcp_deepspeed_name {
 	const char *name; /* borrowed from the directory */
 	uint32_t mp, dp, layer, expert;
 	uint8_t kind;
 	bool sharded; /* has zero_pp_rank_ */
 };
 
-bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out);
+bool dcp_deepspeed_name_parse(const char *name, struct dcp_deepspeed_name *out);
 
 /* The name of the file like @like, but of another rank. */
-void dcp_ds_name_of_rank(const struct dcp_ds_name *like, uint32_t dp, uint32_t mp,
-			 char out[DCP_DS_NAME_MAX]);
+void dcp_deepspeed_name_of_rank(const struct dcp_deepspeed_name *like, uint32_t dp, uint32_t mp,
+				char out[DCP_DEEPSPEED_NAME_MAX]);
 
 /* ---- contents of files ---- */
 
 /* Where a flat tensor of an optimizer file lies. */
-struct dcp_ds_place {
+struct dcp_deepspeed_place {
 	uint64_t off, n; /* first byte; elements */
 	uint32_t file;   /* the sink's number */
 	uint8_t dtype;   /* enum dcp_dtype */
@@ -198,25 +201,26 @@ struct dcp_ds_place {
 };
 
 /* A state that all parameters of a group have in common, such as step. */
-struct dcp_ds_common {
+struct dcp_deepspeed_common {
 	uint32_t flat, state;
-	struct dcp_ds_place place; /* a tensor of one element; or else type and json are set */
+	struct dcp_deepspeed_place
+		place; /* a tensor of one element; or else type and json are set */
 	uint32_t ndim;
 	const char *type, *json; /* a value that is no tensor */
 	const char *first;       /* key of the first tensor emitted for this state */
 };
 
 /* One optimizer file. */
-struct dcp_ds_rank {
-	const struct dcp_ds_name *name;
-	const char *why;            /* not NULL: why the file cannot be used */
-	struct dcp_ds_place *place; /* [flat * nstates + state] */
+struct dcp_deepspeed_rank {
+	const struct dcp_deepspeed_name *name;
+	const char *why;                   /* not NULL: why the file cannot be used */
+	struct dcp_deepspeed_place *place; /* [flat * nstates + state] */
 	uint64_t *slice; /* slice number of each flat tensor, if the file says it (stage 3) */
 	uint32_t nstates;
 };
 
 /* A layer of AutoEP: every weight is one tensor of all experts, [experts, ...]. */
-struct dcp_ds_experts {
+struct dcp_deepspeed_experts {
 	const char *prefix;         /* of its weights: "model.layers.0.mlp.experts" */
 	uint32_t layer;             /* its number in names of files */
 	uint32_t total, shares;     /* number of experts; of shares */
@@ -224,7 +228,7 @@ struct dcp_ds_experts {
 	const uint32_t *nhas;
 };
 
-struct dcp_ds_param {
+struct dcp_deepspeed_param {
 	const char *name;
 	const uint64_t *shape;
 	uint32_t ndim;
@@ -234,14 +238,14 @@ struct dcp_ds_param {
 	const char *why; /* not NULL: why its elements cannot be found */
 	/* Set for AutoEP: this is the first share's parameter; the next share's is the element
 	 * @next places further on in the array. */
-	const struct dcp_ds_experts *experts;
+	const struct dcp_deepspeed_experts *experts;
 	uint32_t next;
 	bool hidden; /* belongs to a share other than the first */
 	bool whole;  /* tensor-parallel ranks do not cut it */
 };
 
 /* A parameter group as optimizer files have it. */
-struct dcp_ds_list {
+struct dcp_deepspeed_list {
 	uint32_t flat;   /* its first flat tensor */
 	uint32_t waves;  /* consecutive flat tensors of the group, each cut over all ranks */
 	uint32_t count;  /* ranks that each wave is cut over */
@@ -256,7 +260,7 @@ struct dcp_ds_list {
  * ranks are the data-parallel ranks of the part. If lanes is tp, they are all ranks of the stage,
  * numbered data-parallel rank * tp + tensor-parallel rank, so its parts take turns.
  */
-struct dcp_ds_group {
+struct dcp_deepspeed_group {
 	uint32_t flat, waves, count; /* as above: count * waves slices */
 	uint32_t base, step;
 	uint32_t lanes;
@@ -266,56 +270,57 @@ struct dcp_ds_group {
 };
 
 /* A frozen parameter that stage 3 cut: each model file has a fragment. */
-struct dcp_ds_frozen {
+struct dcp_deepspeed_frozen {
 	const char *name;
 	const uint64_t *shape;
 	uint32_t ndim;
 	uint64_t numel;
-	struct dcp_ds_place *fragment; /* of each model file of the part */
+	struct dcp_deepspeed_place *fragment; /* of each model file of the part */
 };
 
 /* A part of the model: what one model-parallel rank holds. */
-struct dcp_ds_part {
+struct dcp_deepspeed_part {
 	uint32_t mp;
-	const struct dcp_ds_name *model; /* its files, by rank; nmodels of them */
+	const struct dcp_deepspeed_name *model; /* its files, by rank; nmodels of them */
 	size_t nmodels;
-	const struct dcp_ds_name *named; /* the model file that named the parameters, or NULL */
-	struct dcp_ds_rank *rank;        /* its optimizer files, by rank */
+	const struct dcp_deepspeed_name
+		*named;                  /* the model file that named the parameters, or NULL */
+	struct dcp_deepspeed_rank *rank; /* its optimizer files, by rank */
 	size_t nranks;
 	uint32_t world; /* expected data-parallel ranks; 0: no optimizer file could be read */
 	unsigned stage; /* 1 (also for 2) or 3; 0: nothing is cut */
 	bool whole;     /* stage 0: the model file has the optimizer, too */
 	uint32_t nflat; /* flat tensors of each state */
 
-	struct dcp_ds_param *param;
+	struct dcp_deepspeed_param *param;
 	size_t nparams;
 	uint32_t *group_n; /* parameters in each group that the model file lists */
 	uint32_t nlisted;
-	struct dcp_ds_group *group;
+	struct dcp_deepspeed_group *group;
 	size_t ngroups;
-	struct dcp_ds_frozen *frozen;
+	struct dcp_deepspeed_frozen *frozen;
 	size_t nfrozen;
-	struct dcp_buf common; /* struct dcp_ds_common */
+	struct dcp_buf common; /* struct dcp_deepspeed_common */
 
 	/* from the first optimizer file */
-	const struct dcp_ds_list *list;
+	const struct dcp_deepspeed_list *list;
 	uint32_t nlists;
-	const struct dcp_ds_name *first;
+	const struct dcp_deepspeed_name *first;
 };
 
 /* Two names of one parameter. */
-struct dcp_ds_alias {
+struct dcp_deepspeed_alias {
 	const char *name, *real;
 };
 
 /* A checkpoint while it is loaded. */
-struct dcp_ds {
+struct dcp_deepspeed {
 	const struct dcp_load *in;
 	struct dcp_err *err;
 	struct dcp_arena arena;
-	struct dcp_ds_name *file; /* by kind, mp, layer, expert, dp */
+	struct dcp_deepspeed_name *file; /* by kind, mp, layer, expert, dp */
 	size_t nfiles;
-	struct dcp_ds_part *part;
+	struct dcp_deepspeed_part *part;
 	size_t nparts;
 	uint32_t tp;              /* tensor-parallel ranks of each pipeline stage */
 	uint32_t pp;              /* pipeline stages; 0: not recorded */
@@ -325,18 +330,19 @@ struct dcp_ds {
 	struct dcp_intern frozen;  /* names for which fragments are emitted */
 	struct dcp_intern buffers; /* names that the model says are not parameters */
 	struct dcp_intern emitted; /* names whose fp32 universal.c emits */
-	struct dcp_buf alias;      /* struct dcp_ds_alias; sorted by real name after reading */
-	struct dcp_intern reals;   /* real names that have aliases */
-	struct dcp_buf real_at;    /* number of the first alias of each real name */
-	bool zero;                 /* there are optimizer states by name */
-	const char *unjoined;      /* why a name was emitted for each rank; NULL: none was */
+	struct dcp_buf
+		alias; /* struct dcp_deepspeed_alias; sorted by real name after reading */
+	struct dcp_intern reals; /* real names that have aliases */
+	struct dcp_buf real_at;  /* number of the first alias of each real name */
+	bool zero;               /* there are optimizer states by name */
+	const char *unjoined;    /* why a name was emitted for each rank; NULL: none was */
 	size_t nunjoined;
 	uint64_t compared; /* bytes that were read to compare ranks */
-	struct dcp_ds_rules *rules;
-	struct dcp_intern seen;         /* entries emitted for the first file of a kind */
-	struct dcp_buf seen_hash;       /* their hashes, by number */
-	bool before_expert;             /* ranks of one expert are neighbours */
-	struct dcp_ds_experts *experts; /* layers of AutoEP */
+	struct dcp_deepspeed_rules *rules;
+	struct dcp_intern seen;   /* entries emitted for the first file of a kind */
+	struct dcp_buf seen_hash; /* their hashes, by number */
+	bool before_expert;       /* ranks of one expert are neighbours */
+	struct dcp_deepspeed_experts *experts; /* layers of AutoEP */
 	size_t nexperts;
 	struct dcp_intern expert_layers; /* prefixes of these layers */
 	uint32_t expert_lanes; /* 1: tensor-parallel ranks cut experts; more: they do not */
@@ -350,64 +356,70 @@ struct dcp_ds {
 /* ---- load.c ---- */
 
 /* Text in the arena; NULL when memory is out. */
-const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
+const char *dcp_deepspeed_text(struct dcp_deepspeed *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* An opened and parsed file of the checkpoint. */
-struct dcp_ds_input {
+struct dcp_deepspeed_input {
 	struct dcp_input in;
 	struct dcp_torch *t;
 	uint32_t file; /* the sink's number */
 };
 /* Open the file @name. Returns 0, 1 when the file cannot be read (@why names it and the reason),
  * or a negative errno that ends the load. */
-int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
-		struct dcp_err *why);
-void dcp_ds_close(struct dcp_ds_input *in);
+int dcp_deepspeed_open(struct dcp_deepspeed *ds, const char *name,
+		       struct dcp_deepspeed_input *out, struct dcp_err *why);
+void dcp_deepspeed_close(struct dcp_deepspeed_input *in);
 /* Find where tensor @v lies. A tensor that is not one run counts as absent. 0 or -ENOMEM. */
-int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
-void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
-			 struct dcp_ds_place *out);
+int dcp_deepspeed_take_place(const struct dcp_deepspeed_input *in, struct dcp_pv v,
+			     struct dcp_deepspeed_place *out);
+void dcp_deepspeed_place_tensor(const struct dcp_deepspeed_input *in,
+				const struct dcp_torch_tensor *tt,
+				struct dcp_deepspeed_place *out);
 /* For a file that cannot be used, emit an object of its name with the error @why. If @why is NULL,
  * memory ran out. */
-int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why);
+int dcp_deepspeed_emit_broken(struct dcp_deepspeed *ds, const char *file, const char *why);
 
 /* The files of this family in a directory, sorted. The caller frees the list. */
-int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
+int dcp_deepspeed_list_files(const struct dcp_dir *dir, struct dcp_deepspeed_name **out,
+			     size_t *n);
 /* The files of @kind in @ds->file. */
-const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
-				       size_t *n);
+const struct dcp_deepspeed_name *dcp_deepspeed_files(const struct dcp_deepspeed *ds,
+						     enum dcp_deepspeed_kind kind, size_t *n);
 /* The part of a model-parallel rank, or NULL. */
-const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
+const struct dcp_deepspeed_part *dcp_deepspeed_part_of(const struct dcp_deepspeed *ds,
+						       uint64_t mp);
 /* The optimizer file of a data-parallel rank, or NULL. */
-const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
+const struct dcp_deepspeed_rank *dcp_deepspeed_rank_of(const struct dcp_deepspeed_part *part,
+						       uint64_t dp);
 /* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
-bool dcp_ds_committed(const struct dcp_dir *above, const char *version);
+bool dcp_deepspeed_committed(const struct dcp_dir *above, const char *version);
 /* Does a rank that the metadata counts lack its file? @missing: the first such file. */
-bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
+bool dcp_deepspeed_lacks(const struct dcp_deepspeed *ds, char missing[DCP_DEEPSPEED_NAME_MAX]);
 /* Parameters of ranks whose model file is missing have no names, so emit each missing file as a
  * broken object. */
-int dcp_ds_emit_lost(struct dcp_ds *ds);
+int dcp_deepspeed_emit_lost(struct dcp_deepspeed *ds);
 
 /* ---- layout.c ---- */
 
-/* Read the names in the directory. The caller calls dcp_ds_end() also after an error. */
-int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
-void dcp_ds_end(struct dcp_ds *ds);
+/* Read the names in the directory. The caller calls dcp_deepspeed_end() also after an error. */
+int dcp_deepspeed_begin(struct dcp_deepspeed *ds, const struct dcp_load *in,
+			struct dcp_err *err);
+void dcp_deepspeed_end(struct dcp_deepspeed *ds);
 /* Read all model and optimizer files. */
-int dcp_ds_read_parts(struct dcp_ds *ds);
+int dcp_deepspeed_read_parts(struct dcp_deepspeed *ds);
 
 /* ---- model_file.c, optim_file.c ---- */
 
 /* Read all model files of @part, or all its optimizer files, and emit their other entries. */
-int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
-int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part);
+int dcp_deepspeed_read_models(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part);
+int dcp_deepspeed_read_optims(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part);
 
 /* One optimizer file while it is read. */
-struct dcp_ds_reading {
-	struct dcp_ds *ds;
-	struct dcp_ds_part *part;
-	struct dcp_ds_rank *rank;
-	const struct dcp_ds_input *in;
+struct dcp_deepspeed_reading {
+	struct dcp_deepspeed *ds;
+	struct dcp_deepspeed_part *part;
+	struct dcp_deepspeed_rank *rank;
+	const struct dcp_deepspeed_input *in;
 	struct dcp_pv dict;        /* optimizer_state_dict */
 	struct dcp_pv base;        /* state dict of the wrapped optimizer */
 	const struct dcp_pv *flat; /* master weights */
@@ -419,45 +431,53 @@ struct dcp_ds_reading {
 
 /* ---- load.c: names of one parameter ---- */
 
-int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
-			const struct dcp_ds_input *in);
+int dcp_deepspeed_read_aliases(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+			       const struct dcp_deepspeed_input *in);
 /* Collect the names for which optimizer states are emitted, and the names of frozen parameters. */
-int dcp_ds_name_all(struct dcp_ds *ds);
+int dcp_deepspeed_name_all(struct dcp_deepspeed *ds);
 
 /* ---- layout.c, slice.c, expert.c ---- */
 
 /* A part while its parameters are laid out in groups. */
-struct dcp_ds_laying {
-	struct dcp_ds *ds;
-	struct dcp_ds_part *part;
-	struct dcp_buf params, groups; /* struct dcp_ds_param, struct dcp_ds_group */
+struct dcp_deepspeed_laying {
+	struct dcp_deepspeed *ds;
+	struct dcp_deepspeed_part *part;
+	struct dcp_buf params,
+		groups; /* struct dcp_deepspeed_param, struct dcp_deepspeed_group */
 	size_t ngroups;
 };
-int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
-		     struct dcp_ds_param *p, size_t n);
+int dcp_deepspeed_add_group(struct dcp_deepspeed_laying *l, const struct dcp_deepspeed_group *g,
+			    struct dcp_deepspeed_param *p, size_t n);
 /* Place the consecutive parameters [p, p + n) in group @g. */
-void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
+void dcp_deepspeed_place_params(struct dcp_deepspeed_laying *l,
+				const struct dcp_deepspeed_list *list,
+				struct dcp_deepspeed_group *g, struct dcp_deepspeed_param *p,
+				size_t n);
 
 /* Where a slice of a group lies. */
-struct dcp_ds_slice {
-	const struct dcp_ds_part *part; /* NULL: the part has no file */
+struct dcp_deepspeed_slice {
+	const struct dcp_deepspeed_part *part; /* NULL: the part has no file */
 	uint32_t mp, dp, flat;
 };
-struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
-				 const struct dcp_ds_group *g, uint64_t k);
+struct dcp_deepspeed_slice dcp_deepspeed_slice(const struct dcp_deepspeed *ds,
+					       const struct dcp_deepspeed_part *part,
+					       const struct dcp_deepspeed_group *g, uint64_t k);
 
 /* Read the layers of AutoEP from the model file @root. The first list that is found is kept. */
-int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);
+int dcp_deepspeed_take_experts(struct dcp_deepspeed *ds, struct dcp_pv root);
 /* The layer of AutoEP to which the weight @name belongs, or NULL. */
-const struct dcp_ds_experts *dcp_ds_experts_of(const struct dcp_ds *ds, const char *name);
-bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, size_t n);
+const struct dcp_deepspeed_experts *dcp_deepspeed_experts_of(const struct dcp_deepspeed *ds,
+							     const char *name);
+bool dcp_deepspeed_all_experts(const struct dcp_deepspeed *ds,
+			       const struct dcp_deepspeed_param *p, size_t n);
 /* Add a group of experts as one group for each share. */
-int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
+int dcp_deepspeed_add_experts(struct dcp_deepspeed_laying *l,
+			      const struct dcp_deepspeed_list *list,
+			      struct dcp_deepspeed_group *g,
+			      const struct dcp_deepspeed_param *p, size_t n);
 
 /* Consecutive elements [first, first + n) of a parameter, at byte @off of one file. */
-struct dcp_ds_run {
+struct dcp_deepspeed_run {
 	uint64_t first, n;
 	uint64_t off;
 	uint32_t file;
@@ -465,16 +485,17 @@ struct dcp_ds_run {
 };
 
 /*
- * Add all runs of @state of @p to @out (struct dcp_ds_run), in order, and set their dtype.
+ * Add all runs of @state of @p to @out (struct dcp_deepspeed_run), in order, and set their dtype.
  * Returns 1; 0 if no file has this state of @p; -EBADMSG if the state cannot be read, with the
  * reason in @why; or -ENOMEM.
  */
-int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct dcp_ds_param *p,
-		uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why);
+int dcp_deepspeed_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+		       const struct dcp_deepspeed_param *p, uint32_t state, struct dcp_buf *out,
+		       uint8_t *dtype, struct dcp_err *why);
 /* The same for a frozen parameter of stage 3. */
-int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
-		       struct dcp_err *why);
+int dcp_deepspeed_frozen_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+			      const struct dcp_deepspeed_frozen *f, struct dcp_buf *out,
+			      uint8_t *dtype, struct dcp_err *why);
 
 /*
  * emit: passes the contents of the files to the sink.
@@ -492,80 +513,84 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
  * Emit @t with the key <rank>.<role>.<name>, or <role>.<name> if @rank is NULL, and the path of
  * these components. If @t has no dtype_name or itemsize, they are taken from its dtype.
  */
-int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		    const struct dcp_tensor *t);
+int dcp_deepspeed_emit_one(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			   const char *name, const struct dcp_tensor *t);
 /* The same, and also emit @t under every name that is tied to @name. */
-int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const struct dcp_tensor *t);
-int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const char *type, const char *json);
+int dcp_deepspeed_emit_tensor(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			      const char *name, const struct dcp_tensor *t);
+int dcp_deepspeed_emit_object(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			      const char *name, const char *type, const char *json);
 /* Emit the framework, the numbers of ranks, and what was not joined. */
-int dcp_ds_emit_facts(struct dcp_ds *ds);
+int dcp_deepspeed_emit_facts(struct dcp_deepspeed *ds);
 /* Note that @name is emitted once for each tensor-parallel rank, and why. */
-int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
-			 const struct dcp_ds_rule *rule);
+int dcp_deepspeed_note_unjoined(struct dcp_deepspeed *ds, const char *name, const char *why,
+				const struct dcp_deepspeed_rule *rule);
 
 /* ---- state.c ---- */
 
 /* Emit master weights and moments. */
-int dcp_ds_emit_states(struct dcp_ds *ds);
+int dcp_deepspeed_emit_states(struct dcp_deepspeed *ds);
 
 /* The states of one name while they are emitted. */
-struct dcp_ds_emitter {
-	struct dcp_ds *ds;
+struct dcp_deepspeed_emitter {
+	struct dcp_deepspeed *ds;
 	uint32_t state;
 	struct dcp_arena scratch; /* for one name */
 	struct dcp_buf runs, pieces;
 	size_t hint; /* the common entry that was found last; the next one is near */
 };
 /* The ranks that hold a parameter, in the order in which they are joined. */
-struct dcp_ds_shared {
-	const struct dcp_ds_part **part;
-	const struct dcp_ds_param **param;
-	struct dcp_ds_local *local;
+struct dcp_deepspeed_shared {
+	const struct dcp_deepspeed_part **part;
+	const struct dcp_deepspeed_param **param;
+	struct dcp_deepspeed_local *local;
 	size_t n;
 };
 /* Add a piece for each run of a rank, cut to @box. */
-int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype);
+int dcp_deepspeed_add_pieces(struct dcp_deepspeed_emitter *t,
+			     const struct dcp_deepspeed_box *box, uint8_t dtype);
 
 /* ---- join.c: are copies equal? ---- */
 
 /* May @bytes of each of @ranks ranks be read, to compare the ranks? */
-bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
+bool dcp_deepspeed_may_compare(struct dcp_deepspeed *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
-int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
+int dcp_deepspeed_all_same(struct dcp_deepspeed_emitter *t,
+			   const struct dcp_deepspeed_shared *s);
 
 /* ---- module.c, module_joined.c ---- */
 
 /* Emit the 16-bit weights, and also as fp32 the weights that the optimizer does not have. */
-int dcp_ds_emit_modules(struct dcp_ds *ds);
+int dcp_deepspeed_emit_modules(struct dcp_deepspeed *ds);
 /* Emit the weights of one model, layer or expert from the @n files of its tensor-parallel ranks. */
-int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
+int dcp_deepspeed_emit_unit(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *file,
+			    size_t n);
 
 /* The state dict in a file: its root, or in a model file the entry "module"; NULL: none. */
-const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
-				       const struct dcp_ds_input *in, struct dcp_pv *room);
+const struct dcp_pv *dcp_deepspeed_state_dict(const struct dcp_deepspeed_name *name,
+					      const struct dcp_deepspeed_input *in,
+					      struct dcp_pv *room);
 
 /* A sink for module.<name>, which corrects paths, leaves out placeholders and also emits fp32. */
-struct dcp_ds_front {
-	struct dcp_ds *ds;
-	const struct dcp_ds_name *file;
+struct dcp_deepspeed_front {
+	struct dcp_deepspeed *ds;
+	const struct dcp_deepspeed_name *file;
 };
-struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
+struct dcp_sink dcp_deepspeed_front_sink(struct dcp_deepspeed_front *f);
 
 /* ---- model_file.c ---- */
 
 /* Emit the values of a model or optimizer file that are not emitted elsewhere. */
-int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
-		     const struct dcp_ds_input *in);
+int dcp_deepspeed_emit_rest(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			    const struct dcp_deepspeed_input *in);
 /* Emit one value of a file, unless the first file of the same kind has an equal value. */
-int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
-		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
-		      size_t n);
+int dcp_deepspeed_emit_entry(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			     const struct dcp_deepspeed_input *in, struct dcp_pv v,
+			     const char *const *path, size_t n);
 /* Emit one value as an object, and the tensors in it. path[0] is the file: it is part of the key
  * but not of the path. */
-int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
-		      const char *const *path, size_t n);
+int dcp_deepspeed_emit_value(struct dcp_deepspeed *ds, const struct dcp_deepspeed_input *in,
+			     struct dcp_pv v, const char *const *path, size_t n);
 /* Emit a file of unknown content, leaf by leaf; with @tensors_only only the leaves that
- * dcp_ds_emit_rest() left out. */
-int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only);
+ * dcp_deepspeed_emit_rest() left out. */
+int dcp_deepspeed_emit_raw(struct dcp_deepspeed *ds, const char *file, bool tensors_only);

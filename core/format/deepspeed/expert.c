@@ -45,8 +45,8 @@ static bool take_number(struct dcp_pv v, const char *key, uint32_t most, uint32_
 }
 
 /* Read the experts of one share, in the order in which the share holds them. */
-static int take_list(struct dcp_ds *ds, const struct dcp_ds_experts *e, struct dcp_pv v,
-		     const uint32_t **has, uint32_t *nhas)
+static int take_list(struct dcp_deepspeed *ds, const struct dcp_deepspeed_experts *e,
+		     struct dcp_pv v, const uint32_t **has, uint32_t *nhas)
 {
 	size_t n = 0;
 	const struct dcp_pv *item = dcp_pv_items(v, &n);
@@ -65,7 +65,7 @@ static int take_list(struct dcp_ds *ds, const struct dcp_ds_experts *e, struct d
 	return 0;
 }
 
-static int take_placement(struct dcp_ds *ds, const struct dcp_ds_experts *e,
+static int take_placement(struct dcp_deepspeed *ds, const struct dcp_deepspeed_experts *e,
 			  struct dcp_pv placement, const uint32_t **has, uint32_t *nhas)
 {
 	uint32_t rank;
@@ -85,8 +85,8 @@ static int take_placement(struct dcp_ds *ds, const struct dcp_ds_experts *e,
 }
 
 /* The first releases had no placement: experts were dealt in order. */
-static int deal_experts(struct dcp_ds *ds, const struct dcp_ds_experts *e, const uint32_t **has,
-			uint32_t *nhas)
+static int deal_experts(struct dcp_deepspeed *ds, const struct dcp_deepspeed_experts *e,
+			const uint32_t **has, uint32_t *nhas)
 {
 	uint32_t each = e->total / e->shares;
 	uint32_t *all = dcp_arena_calloc(&ds->arena, e->total, sizeof(*all));
@@ -104,11 +104,11 @@ static int deal_experts(struct dcp_ds *ds, const struct dcp_ds_experts *e, const
 	return 0;
 }
 
-static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
+static int take_layer(struct dcp_deepspeed *ds, struct dcp_pv v)
 {
 	const struct dcp_pv placement = dcp_pv_at(v, "expert_placement");
 	const char *prefix = dcp_pv_str(dcp_pv_at(v, "expert_key_prefix"));
-	struct dcp_ds_experts *e = &ds->experts[ds->nexperts];
+	struct dcp_deepspeed_experts *e = &ds->experts[ds->nexperts];
 	const uint32_t **has;
 	uint32_t *nhas, number;
 	int rc;
@@ -136,7 +136,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 /*
  * A layer whose counts contradict each other is left out: then nothing is known of its parameters.
  */
-int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
+int dcp_deepspeed_take_experts(struct dcp_deepspeed *ds, struct dcp_pv root)
 {
 	const struct dcp_pv *all = dcp_pv_get(root, "ds_autoep_layers"), *item;
 	size_t n = 0;
@@ -154,7 +154,8 @@ int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
 	return rc == -EINVAL ? 0 : rc;
 }
 
-const struct dcp_ds_experts *dcp_ds_experts_of(const struct dcp_ds *ds, const char *name)
+const struct dcp_deepspeed_experts *dcp_deepspeed_experts_of(const struct dcp_deepspeed *ds,
+							     const char *name)
 {
 	const char *dot = ds->nexperts ? strrchr(name, '.') : NULL;
 	uint32_t number = dot ? dcp_intern_find(&ds->expert_layers, name, (size_t)(dot - name))
@@ -180,7 +181,7 @@ static uint64_t local_number(const char *name)
 }
 
 /* The number of experts that a rank has, from the numbers in the names of its parameters. */
-static uint64_t count_numbers(const struct dcp_ds_param *p, size_t n)
+static uint64_t count_numbers(const struct dcp_deepspeed_param *p, size_t n)
 {
 	uint64_t most = 0;
 
@@ -190,22 +191,23 @@ static uint64_t count_numbers(const struct dcp_ds_param *p, size_t n)
 }
 
 /* The name in the whole model of @name, a parameter of an expert of share @share. */
-static const char *global_name(struct dcp_ds *ds, const char *name, uint64_t share,
+static const char *global_name(struct dcp_deepspeed *ds, const char *name, uint64_t share,
 			       uint64_t each)
 {
 	const char *at = strstr(name, numbered) + strlen(numbered);
 	size_t digits = strspn(at, "0123456789");
 
-	return dcp_ds_text(ds, "%.*s%" PRIu64 "%s", (int)(at - name), name,
-			   share * each + local_number(name), at + digits);
+	return dcp_deepspeed_text(ds, "%.*s%" PRIu64 "%s", (int)(at - name), name,
+				  share * each + local_number(name), at + digits);
 }
 
-bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, size_t n)
+bool dcp_deepspeed_all_experts(const struct dcp_deepspeed *ds,
+			       const struct dcp_deepspeed_param *p, size_t n)
 {
-	const struct dcp_ds_experts *first = dcp_ds_experts_of(ds, p->name), *e;
+	const struct dcp_deepspeed_experts *first = dcp_deepspeed_experts_of(ds, p->name), *e;
 
 	for (size_t i = 0; i < n; i++) {
-		e = dcp_ds_experts_of(ds, p[i].name);
+		e = dcp_deepspeed_experts_of(ds, p[i].name);
 		if (first ? !e || e->shares != first->shares || p[i].ndim == 0
 			  : !is_numbered(p[i].name) || local_number(p[i].name) > MAX_EXPERTS)
 			return false;
@@ -217,11 +219,12 @@ bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, s
 
 /* The number of shares, from AutoEP's list, the group's name, the names of files, or by
  * counting. */
-static uint32_t count_shares(const struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			     const struct dcp_ds_param *p, uint64_t each)
+static uint32_t count_shares(const struct dcp_deepspeed_laying *l,
+			     const struct dcp_deepspeed_list *list,
+			     const struct dcp_deepspeed_param *p, uint64_t each)
 {
-	const struct dcp_ds_experts *e = dcp_ds_experts_of(l->ds, p->name);
-	const struct dcp_ds_name *f;
+	const struct dcp_deepspeed_experts *e = dcp_deepspeed_experts_of(l->ds, p->name);
+	const struct dcp_deepspeed_name *f;
 	uint64_t total = 0;
 	size_t n;
 
@@ -229,7 +232,7 @@ static uint32_t count_shares(const struct dcp_ds_laying *l, const struct dcp_ds_
 		return e->shares;
 	if (list->shares)
 		return list->shares;
-	f = dcp_ds_files(l->ds, DCP_DS_EXPERT, &n);
+	f = dcp_deepspeed_files(l->ds, DCP_DEEPSPEED_EXPERT, &n);
 	for (size_t i = 0; i < n; i++)
 		total = DCP_MAX(total, (uint64_t)f[i].expert + 1);
 	if (total && total % each == 0)
@@ -237,9 +240,9 @@ static uint32_t count_shares(const struct dcp_ds_laying *l, const struct dcp_ds_
 	return list->count <= l->part->world ? l->part->world / list->count : 1;
 }
 
-/* The number of parts that take turns, see struct dcp_ds_group; 0 if the numbers do not fit. */
-static uint32_t count_lanes(const struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			    uint32_t shares)
+/* The parts that take turns, see struct dcp_deepspeed_group; 0 if the numbers do not fit. */
+static uint32_t count_lanes(const struct dcp_deepspeed_laying *l,
+			    const struct dcp_deepspeed_list *list, uint32_t shares)
 {
 	uint64_t ranks = (uint64_t)list->count * shares;
 
@@ -253,12 +256,12 @@ static uint32_t count_lanes(const struct dcp_ds_laying *l, const struct dcp_ds_l
 
 /* Has an earlier part of the stage named its parameters? Groups that the whole stage shares are
  * emitted for the first such part. */
-static bool is_emitted_before(const struct dcp_ds_laying *l)
+static bool is_emitted_before(const struct dcp_deepspeed_laying *l)
 {
 	uint32_t mp = l->part->mp, tp = l->ds->tp;
 
 	for (uint32_t other = mp - mp % tp; other < mp; other++) {
-		const struct dcp_ds_part *p = dcp_ds_part_of(l->ds, other);
+		const struct dcp_deepspeed_part *p = dcp_deepspeed_part_of(l->ds, other);
 
 		if (p && p->named && p->first)
 			return true;
@@ -268,11 +271,12 @@ static bool is_emitted_before(const struct dcp_ds_laying *l)
 
 /* Make @p the parameters of share @share: numbered experts get their names in the whole model,
  * tensors of AutoEP their shapes. */
-static int rename_params(struct dcp_ds_laying *l, struct dcp_ds_param *p, size_t n,
-			 uint32_t share, uint64_t each)
+static int rename_params(struct dcp_deepspeed_laying *l, struct dcp_deepspeed_param *p,
+			 size_t n, uint32_t share, uint64_t each)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct dcp_ds_experts *e = dcp_ds_experts_of(l->ds, p[i].name);
+		const struct dcp_deepspeed_experts *e =
+			dcp_deepspeed_experts_of(l->ds, p[i].name);
 		uint64_t *shape;
 
 		if (!e) {
@@ -298,19 +302,21 @@ static int rename_params(struct dcp_ds_laying *l, struct dcp_ds_param *p, size_t
 	return 0;
 }
 
-int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n)
+int dcp_deepspeed_add_experts(struct dcp_deepspeed_laying *l,
+			      const struct dcp_deepspeed_list *list,
+			      struct dcp_deepspeed_group *g,
+			      const struct dcp_deepspeed_param *p, size_t n)
 {
-	uint64_t each = dcp_ds_experts_of(l->ds, p->name) ? 1 : count_numbers(p, n);
+	uint64_t each = dcp_deepspeed_experts_of(l->ds, p->name) ? 1 : count_numbers(p, n);
 	uint32_t shares = count_shares(l, list, p, each), lanes = count_lanes(l, list, shares);
 	int rc = 0;
 
 	if (!lanes) {
-		g->why = dcp_ds_text(l->ds,
-				     "its experts are cut over %" PRIu32 " ranks, of %" PRIu32
-				     " data-parallel and %" PRIu32
-				     " tensor-parallel ones: nothing says which",
-				     list->count, l->part->world, l->ds->tp);
+		g->why = dcp_deepspeed_text(l->ds,
+					    "its experts are cut over %" PRIu32
+					    " ranks, of %" PRIu32 " data-parallel and %" PRIu32
+					    " tensor-parallel ones: nothing says which",
+					    list->count, l->part->world, l->ds->tp);
 		shares = lanes = 1;
 	}
 	g->lanes = lanes;
@@ -318,7 +324,8 @@ int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 	if (lanes > 1 && is_emitted_before(l))
 		return 0;
 	for (uint32_t s = 0; rc == 0 && s < shares; s++) {
-		struct dcp_ds_param *mine = dcp_arena_dup(&l->ds->arena, p, n, sizeof(*p));
+		struct dcp_deepspeed_param *mine =
+			dcp_arena_dup(&l->ds->arena, p, n, sizeof(*p));
 
 		if (!mine)
 			return -ENOMEM;
@@ -328,9 +335,9 @@ int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			mine[i].whole = lanes > 1;
 		rc = g->why ? 0 : rename_params(l, mine, n, s, each);
 		if (rc == 0)
-			dcp_ds_place_params(l, list, g, mine, n);
+			dcp_deepspeed_place_params(l, list, g, mine, n);
 		if (rc == 0)
-			rc = dcp_ds_add_group(l, g, mine, n);
+			rc = dcp_deepspeed_add_group(l, g, mine, n);
 	}
 	return rc;
 }

@@ -23,9 +23,9 @@
 
 enum { MAX_BOXES = 1 << 18 }; /* stretches that a tensor may fall into */
 
-static struct dcp_ds_box *new_box(struct dcp_ds_whole *w)
+static struct dcp_deepspeed_box *new_box(struct dcp_deepspeed_whole *w)
 {
-	struct dcp_ds_box *more;
+	struct dcp_deepspeed_box *more;
 
 	if (w->nbox < w->room)
 		return &w->box[w->nbox++];
@@ -40,11 +40,11 @@ static struct dcp_ds_box *new_box(struct dcp_ds_whole *w)
 }
 
 /* Add one stretch of block @b as a box: in dimensions before @outer it has only the element @at. */
-static int add_box(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-		   const struct dcp_ds_block *b, uint32_t outer, const uint64_t *at)
+static int add_box(struct dcp_deepspeed_whole *w, uint32_t local, const uint64_t *shape,
+		   const struct dcp_deepspeed_block *b, uint32_t outer, const uint64_t *at)
 {
 	uint64_t *lo = dcp_arena_calloc(w->arena, 3 * (size_t)w->ndim + 1, sizeof(*lo));
-	struct dcp_ds_box *box = lo ? new_box(w) : NULL;
+	struct dcp_deepspeed_box *box = lo ? new_box(w) : NULL;
 	uint64_t *len, *from, first = 0;
 
 	if (!box)
@@ -59,15 +59,15 @@ static int add_box(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape
 		len[d] = d < outer ? 1 : b->len[d];
 		first = first * shape[d] + from[d];
 	}
-	*box = (struct dcp_ds_box){
+	*box = (struct dcp_deepspeed_box){
 		.local = local, .first = first, .lo = lo, .len = len, .from = from
 	};
 	return dcp_shape_volume(len, w->ndim, &box->n) ? 0 : -EINVAL;
 }
 
 /* Add a block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many stretches. */
-static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-			    const struct dcp_ds_block *b)
+static int dcp_deepspeed_add_block(struct dcp_deepspeed_whole *w, uint32_t local,
+				   const uint64_t *shape, const struct dcp_deepspeed_block *b)
 {
 	uint64_t at[DCP_MAX_NDIM] = { 0 };
 	uint32_t outer = w->ndim, d;
@@ -92,17 +92,18 @@ static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64
 
 /* Add elements [from, from + n) along @dim of a rank's tensor of @shape; in the whole they begin at
  * @at. */
-static int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-			      uint32_t dim, uint64_t from, uint64_t at, uint64_t n)
+static int dcp_deepspeed_add_stretch(struct dcp_deepspeed_whole *w, uint32_t local,
+				     const uint64_t *shape, uint32_t dim, uint64_t from,
+				     uint64_t at, uint64_t n)
 {
 	uint64_t start[DCP_MAX_NDIM] = { 0 }, end[DCP_MAX_NDIM] = { 0 }, len[DCP_MAX_NDIM];
-	struct dcp_ds_block b = { .from = start, .at = end, .len = len };
+	struct dcp_deepspeed_block b = { .from = start, .at = end, .len = len };
 
 	memcpy(len, shape, w->ndim * sizeof(*shape));
 	start[dim] = from;
 	end[dim] = at;
 	len[dim] = n;
-	return dcp_ds_add_block(w, local, shape, &b);
+	return dcp_deepspeed_add_block(w, local, shape, &b);
 }
 
 enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
@@ -110,7 +111,7 @@ enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
 /* ---- along one dimension ---- */
 
 /* Do all ranks have the shape of the first rank, except in @dim? */
-static bool are_alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
+static bool are_alike(const struct dcp_deepspeed_local *local, size_t n, uint32_t dim)
 {
 	for (size_t i = 1; i < n; i++) {
 		if (local[i].ndim != local[0].ndim)
@@ -122,13 +123,15 @@ static bool are_alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
 	return local[0].ndim > dim || dim == DCP_MAX_NDIM;
 }
 
-static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
+static int take_one(const struct dcp_deepspeed_local *local, struct dcp_deepspeed_whole *w)
 {
-	struct dcp_ds_block all = { .from = dcp_origin, .at = dcp_origin, .len = local->shape };
+	struct dcp_deepspeed_block all = { .from = dcp_origin,
+					   .at = dcp_origin,
+					   .len = local->shape };
 
 	w->ndim = local->ndim;
 	memcpy(w->shape, local->shape, w->ndim * sizeof(*w->shape));
-	return dcp_ds_add_block(w, 0, local->shape, &all);
+	return dcp_deepspeed_add_block(w, 0, local->shape, &all);
 }
 
 /*
@@ -137,7 +140,7 @@ static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
  * @dim.
  */
 static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n, uint32_t dim,
-		    const uint64_t *shape, uint32_t ndim, struct dcp_ds_whole *w)
+		    const uint64_t *shape, uint32_t ndim, struct dcp_deepspeed_whole *w)
 {
 	uint64_t mine[DCP_MAX_NDIM], *at = dcp_arena_calloc(w->arena, nsub, sizeof(*at));
 	uint64_t all = 0;
@@ -162,8 +165,8 @@ static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n, uint3
 		for (uint32_t s = 0; s < nsub; s++)
 			mine[dim] += width[s][i];
 		for (uint32_t s = 0; rc == 0 && s < nsub; s++) {
-			rc = dcp_ds_add_stretch(w, (uint32_t)i, mine, dim, from, at[s],
-						width[s][i]);
+			rc = dcp_deepspeed_add_stretch(w, (uint32_t)i, mine, dim, from, at[s],
+						       width[s][i]);
 			from += width[s][i];
 			at[s] += width[s][i];
 		}
@@ -171,8 +174,8 @@ static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n, uint3
 	return rc;
 }
 
-static int cut_along(const struct dcp_ds_local *local, size_t n, uint32_t dim,
-		     struct dcp_ds_whole *w)
+static int cut_along(const struct dcp_deepspeed_local *local, size_t n, uint32_t dim,
+		     struct dcp_deepspeed_whole *w)
 {
 	uint64_t *width = dcp_arena_calloc(w->arena, n, sizeof(*width));
 
@@ -184,7 +187,8 @@ static int cut_along(const struct dcp_ds_local *local, size_t n, uint32_t dim,
 			w);
 }
 
-static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_whole *w)
+static int cut_halves(const struct dcp_deepspeed_local *local, size_t n,
+		      struct dcp_deepspeed_whole *w)
 {
 	uint64_t *half[2];
 
@@ -202,9 +206,9 @@ static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_
 /* ---- subs ---- */
 
 /* Before version 0.4 the ranks' shares were not recorded, because each part was cut evenly. */
-static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
-			       size_t n, uint32_t nsub, uint64_t **width,
-			       struct dcp_arena *arena)
+static const char *even_shards(const struct dcp_deepspeed_sub *sub,
+			       const struct dcp_deepspeed_local *local, size_t n, uint32_t nsub,
+			       uint64_t **width, struct dcp_arena *arena)
 {
 	uint64_t all = 0;
 
@@ -248,7 +252,7 @@ static bool sum_widths(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t
 }
 
 /* The recorded shape of the whole; an open dimension follows from the number of elements. */
-static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64_t numel,
+static bool recorded_shape(const struct dcp_deepspeed_sub *sub, uint64_t extent, uint64_t numel,
 			   uint64_t *shape)
 {
 	uint32_t open = DCP_MAX_NDIM;
@@ -256,9 +260,9 @@ static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64
 
 	for (uint32_t d = 0; d < sub->ndim; d++) {
 		shape[d] = d == sub->dim ? extent : sub->shape[d];
-		if (shape[d] == DCP_DS_OPEN && open != DCP_MAX_NDIM)
+		if (shape[d] == DCP_DEEPSPEED_OPEN && open != DCP_MAX_NDIM)
 			return false;
-		if (shape[d] == DCP_DS_OPEN)
+		if (shape[d] == DCP_DEEPSPEED_OPEN)
 			open = d;
 		else if (dcp_ckd_mul(&known, known, shape[d]))
 			return false;
@@ -274,8 +278,9 @@ static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64
  * The shape of the whole. If the ranks' tensors have the widths of the parts in the dimension of
  * the parts, it is their shape except for this dimension. Otherwise it is the recorded shape.
  */
-static bool shape_of(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local, size_t n,
-		     const uint64_t *extent, uint64_t all, uint64_t *shape, uint32_t *ndim)
+static bool shape_of(const struct dcp_deepspeed_sub *sub,
+		     const struct dcp_deepspeed_local *local, size_t n, const uint64_t *extent,
+		     uint64_t all, uint64_t *shape, uint32_t *ndim)
 {
 	uint64_t numel = 0, one, row = 1;
 	bool own = are_alike(local, n, sub->dim);
@@ -303,8 +308,9 @@ static bool shape_of(const struct dcp_ds_sub *sub, const struct dcp_ds_local *lo
 	return true;
 }
 
-static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
-			     size_t n, struct dcp_ds_whole *w, int *rc)
+static const char *join_subs(const struct dcp_deepspeed_sub *sub,
+			     const struct dcp_deepspeed_local *local, size_t n,
+			     struct dcp_deepspeed_whole *w, int *rc)
 {
 	uint64_t nsub = sub->width ? sub->nwidths : sub->shape[sub->dim];
 	uint64_t shape[DCP_MAX_NDIM], **width = sub->shard, *extent, all;
@@ -335,8 +341,9 @@ static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_l
 
 /* ---- blocks as recorded ---- */
 
-static const char *join_map(const struct dcp_ds_map *map, const struct dcp_ds_local *local,
-			    size_t n, struct dcp_ds_whole *w, int *rc)
+static const char *join_map(const struct dcp_deepspeed_map *map,
+			    const struct dcp_deepspeed_local *local, size_t n,
+			    struct dcp_deepspeed_whole *w, int *rc)
 {
 	uint64_t has, should;
 
@@ -345,26 +352,26 @@ static const char *join_map(const struct dcp_ds_map *map, const struct dcp_ds_lo
 	w->ndim = map->ndim;
 	memcpy(w->shape, map->shape, w->ndim * sizeof(*w->shape));
 	for (size_t i = 0; *rc == 0 && i < n; i++) {
-		const struct dcp_ds_shard *s = &map->shard[i];
+		const struct dcp_deepspeed_shard *s = &map->shard[i];
 
 		if (!dcp_shape_volume(local[i].shape, local[i].ndim, &has) ||
 		    !dcp_shape_volume(s->shape, map->ndim, &should) || has != should)
 			return "a rank's shape is not the one in its affine_map";
 		for (size_t k = 0; *rc == 0 && k < s->n; k++)
-			*rc = dcp_ds_add_block(w, (uint32_t)i, s->shape, &s->block[k]);
+			*rc = dcp_deepspeed_add_block(w, (uint32_t)i, s->shape, &s->block[k]);
 	}
 	return NULL;
 }
 
 /* ---- padding ---- */
 
-static void cut_rows(struct dcp_ds_whole *w, uint64_t rows)
+static void cut_rows(struct dcp_deepspeed_whole *w, uint64_t rows)
 {
 	if (w->ndim == 0 || w->shape[0] <= rows)
 		return;
 	w->shape[0] = rows;
 	for (size_t i = 0; i < w->nbox; i++) {
-		struct dcp_ds_box *b = &w->box[i];
+		struct dcp_deepspeed_box *b = &w->box[i];
 		uint64_t *len = (uint64_t *)(uintptr_t)b->len;
 		uint64_t keep = b->lo[0] >= rows ? 0 : DCP_MIN(len[0], rows - b->lo[0]);
 
@@ -375,41 +382,42 @@ static void cut_rows(struct dcp_ds_whole *w, uint64_t rows)
 	}
 }
 
-const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,
-			size_t n, struct dcp_arena *arena, struct dcp_ds_whole *w)
+const char *dcp_deepspeed_join(const struct dcp_deepspeed_rule *rule,
+			       const struct dcp_deepspeed_local *local, size_t n,
+			       struct dcp_arena *arena, struct dcp_deepspeed_whole *w)
 {
-	uint32_t dim = rule->cut == DCP_DS_CUT_COLUMNS ? 1 : 0;
+	uint32_t dim = rule->cut == DCP_DEEPSPEED_CUT_COLUMNS ? 1 : 0;
 	const char *why = NULL;
 	int rc = 0;
 
-	*w = (struct dcp_ds_whole){ .arena = arena };
+	*w = (struct dcp_deepspeed_whole){ .arena = arena };
 	switch (rule->cut) {
-	case DCP_DS_CUT_REPLICATED:
+	case DCP_DEEPSPEED_CUT_REPLICATED:
 		if (!are_alike(local, n, DCP_MAX_NDIM))
 			return "its copies have different shapes";
 		rc = take_one(local, w);
 		break;
-	case DCP_DS_CUT_AVERAGED:
-	case DCP_DS_CUT_SUMMED:
+	case DCP_DEEPSPEED_CUT_AVERAGED:
+	case DCP_DEEPSPEED_CUT_SUMMED:
 		if (!are_alike(local, n, DCP_MAX_NDIM))
 			return "its terms have different shapes";
 		w->sum = true;
-		w->mean = rule->cut == DCP_DS_CUT_AVERAGED;
+		w->mean = rule->cut == DCP_DEEPSPEED_CUT_AVERAGED;
 		rc = take_one(local, w);
 		break;
-	case DCP_DS_CUT_SUBS:
+	case DCP_DEEPSPEED_CUT_SUBS:
 		why = join_subs(rule->sub, local, n, w, &rc);
 		break;
-	case DCP_DS_CUT_MAP:
+	case DCP_DEEPSPEED_CUT_MAP:
 		why = join_map(rule->map, local, n, w, &rc);
 		break;
-	case DCP_DS_CUT_HALVES:
-	case DCP_DS_CUT_ROWS:
-	case DCP_DS_CUT_COLUMNS:
+	case DCP_DEEPSPEED_CUT_HALVES:
+	case DCP_DEEPSPEED_CUT_ROWS:
+	case DCP_DEEPSPEED_CUT_COLUMNS:
 		if (!are_alike(local, n, dim))
 			return "its pieces do not fit together";
-		rc = rule->cut == DCP_DS_CUT_HALVES ? cut_halves(local, n, w)
-						    : cut_along(local, n, dim, w);
+		rc = rule->cut == DCP_DEEPSPEED_CUT_HALVES ? cut_halves(local, n, w)
+							   : cut_along(local, n, dim, w);
 		break;
 	}
 	if (rc == -E2BIG)
@@ -435,7 +443,7 @@ enum {
 	MAX_ALL = 512 << 20,   /* of all tensors together */
 };
 
-bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks)
+bool dcp_deepspeed_may_compare(struct dcp_deepspeed *ds, uint64_t bytes, size_t ranks)
 {
 	uint64_t all = bytes * ranks;
 
@@ -447,8 +455,8 @@ bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks)
 
 /* The elements of one rank, read in order. */
 struct stream {
-	const struct dcp_ds *ds;
-	const struct dcp_ds_run *run;
+	const struct dcp_deepspeed *ds;
+	const struct dcp_deepspeed_run *run;
 	size_t n;
 	uint64_t at; /* bytes of the first remaining run that were read */
 	struct dcp_input in;
@@ -509,21 +517,22 @@ static bool same_streams(struct stream *a, struct stream *b, uint32_t size, uint
 	return true;
 }
 
-static int runs_of(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, size_t k,
-		   struct dcp_buf *runs, struct stream *out, uint8_t *dtype)
+static int runs_of(struct dcp_deepspeed_emitter *t, const struct dcp_deepspeed_shared *s,
+		   size_t k, struct dcp_buf *runs, struct stream *out, uint8_t *dtype)
 {
 	struct dcp_err why;
 	int rc;
 
 	dcp_buf_reset(runs);
-	rc = dcp_ds_runs(t->ds, s->part[k], s->param[k], t->state, runs, dtype, &why);
+	rc = dcp_deepspeed_runs(t->ds, s->part[k], s->param[k], t->state, runs, dtype, &why);
 	*out = (struct stream){ .ds = t->ds,
-				.run = (const struct dcp_ds_run *)(const void *)runs->p,
-				.n = runs->n / sizeof(struct dcp_ds_run) };
+				.run = (const struct dcp_deepspeed_run *)(const void *)runs->p,
+				.n = runs->n / sizeof(struct dcp_deepspeed_run) };
 	return rc;
 }
 
-static int same_as_first(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, size_t k)
+static int same_as_first(struct dcp_deepspeed_emitter *t, const struct dcp_deepspeed_shared *s,
+			 size_t k)
 {
 	dcp_auto_buf struct dcp_buf left = DCP_BUF_INIT, right = DCP_BUF_INIT;
 	struct stream a, b;
@@ -545,11 +554,12 @@ static int same_as_first(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s
 	return same;
 }
 
-int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s)
+int dcp_deepspeed_all_same(struct dcp_deepspeed_emitter *t,
+			   const struct dcp_deepspeed_shared *s)
 {
 	int rc = 1;
 
-	if (!dcp_ds_may_compare(t->ds, s->param[0]->numel * 8, s->n))
+	if (!dcp_deepspeed_may_compare(t->ds, s->param[0]->numel * 8, s->n))
 		return 0;
 	for (size_t k = 1; rc == 1 && k < s->n; k++)
 		rc = same_as_first(t, s, k);

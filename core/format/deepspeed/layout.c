@@ -21,30 +21,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int lay_group(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-		     struct dcp_ds_param *p, size_t n)
+static int lay_group(struct dcp_deepspeed_laying *l, const struct dcp_deepspeed_list *list,
+		     struct dcp_deepspeed_param *p, size_t n)
 {
-	struct dcp_ds_group g = { .flat = list->flat,
-				  .waves = list->waves,
-				  .count = list->count,
-				  .lanes = 1,
-				  .step = 1 };
+	struct dcp_deepspeed_group g = { .flat = list->flat,
+					 .waves = list->waves,
+					 .count = list->count,
+					 .lanes = 1,
+					 .step = 1 };
 
-	if (n && dcp_ds_all_experts(l->ds, p, n))
-		return dcp_ds_add_experts(l, list, &g, p, n);
+	if (n && dcp_deepspeed_all_experts(l->ds, p, n))
+		return dcp_deepspeed_add_experts(l, list, &g, p, n);
 	if (g.count != l->part->world)
-		g.why = dcp_ds_text(l->ds,
-				    "its group is cut over %" PRIu32 " of %" PRIu32
-				    " ranks, and nothing says which",
-				    g.count, l->part->world);
-	dcp_ds_place_params(l, list, &g, p, n);
-	return dcp_ds_add_group(l, &g, p, n);
+		g.why = dcp_deepspeed_text(l->ds,
+					   "its group is cut over %" PRIu32 " of %" PRIu32
+					   " ranks, and nothing says which",
+					   g.count, l->part->world);
+	dcp_deepspeed_place_params(l, list, &g, p, n);
+	return dcp_deepspeed_add_group(l, &g, p, n);
 }
 
 /* ---- one list of parameters for several flat tensors (before 0.5) ---- */
 
 /* Elements of the master weights of a list, in all files. */
-static uint64_t room_of(const struct dcp_ds_part *part, const struct dcp_ds_list *list)
+static uint64_t room_of(const struct dcp_deepspeed_part *part,
+			const struct dcp_deepspeed_list *list)
 {
 	uint64_t total = 0;
 
@@ -58,8 +59,9 @@ static uint64_t room_of(const struct dcp_ds_part *part, const struct dcp_ds_list
 /* The number of parameters that a list has room for. If the padding was not cut off, the list may
  * seem to have room for a few more tiny parameters: then lengths do not fit, and the parameters are
  * broken. */
-static size_t take_some(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
-			const struct dcp_ds_param *p, size_t n)
+static size_t take_some(const struct dcp_deepspeed_part *part,
+			const struct dcp_deepspeed_list *list,
+			const struct dcp_deepspeed_param *p, size_t n)
 {
 	uint64_t total = room_of(part, list);
 	size_t i = 0;
@@ -70,8 +72,9 @@ static size_t take_some(const struct dcp_ds_part *part, const struct dcp_ds_list
 }
 
 /* The same for stage 3, where flat tensors have the same length on all ranks. */
-static size_t take_slices(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
-			  const struct dcp_ds_param *p, size_t n)
+static size_t take_slices(const struct dcp_deepspeed_part *part,
+			  const struct dcp_deepspeed_list *list,
+			  const struct dcp_deepspeed_param *p, size_t n)
 {
 	uint64_t length = 0;
 	size_t i = 0;
@@ -84,9 +87,9 @@ static size_t take_slices(const struct dcp_ds_part *part, const struct dcp_ds_li
 	return i;
 }
 
-static size_t count_params(const struct dcp_ds_part *part, uint32_t list, size_t at)
+static size_t count_params(const struct dcp_deepspeed_part *part, uint32_t list, size_t at)
 {
-	const struct dcp_ds_list *l = &part->list[list];
+	const struct dcp_deepspeed_list *l = &part->list[list];
 	size_t left = part->nparams - at;
 
 	if (part->nlisted == part->nlists)
@@ -97,9 +100,9 @@ static size_t count_params(const struct dcp_ds_part *part, uint32_t list, size_t
 	return take_some(part, l, part->param + at, left);
 }
 
-static int lay_lists(struct dcp_ds_laying *l)
+static int lay_lists(struct dcp_deepspeed_laying *l)
 {
-	struct dcp_ds_part *part = l->part;
+	struct dcp_deepspeed_part *part = l->part;
 	size_t at = 0;
 	int rc = 0;
 
@@ -110,33 +113,34 @@ static int lay_lists(struct dcp_ds_laying *l)
 		at += n;
 	}
 	for (; rc == 0 && at < part->nparams; at++) {
-		struct dcp_ds_group none = { .count = 1,
-					     .waves = 1,
-					     .lanes = 1,
-					     .step = 1,
-					     .why = "no flat group has room for it" };
+		struct dcp_deepspeed_group none = { .count = 1,
+						    .waves = 1,
+						    .lanes = 1,
+						    .step = 1,
+						    .why = "no flat group has room for it" };
 
-		rc = dcp_ds_add_group(l, &none, part->param + at, 1);
+		rc = dcp_deepspeed_add_group(l, &none, part->param + at, 1);
 	}
 	return rc;
 }
 
 /* Make the groups of @part, and find where in its group each parameter lies. */
-static int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
+static int dcp_deepspeed_lay_out(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part)
 {
-	struct dcp_ds_laying l = { .ds = ds, .part = part };
+	struct dcp_deepspeed_laying l = { .ds = ds, .part = part };
 	int rc = 0;
 
 	if (!part->first || !part->named)
 		return 0;
 	if (part->nlisted != part->nlists && part->nlisted != 1)
-		return dcp_ds_emit_broken(
+		return dcp_deepspeed_emit_broken(
 			ds, part->first->name,
-			dcp_ds_text(ds, "it has %" PRIu32 " flat groups, %s lists %" PRIu32,
-				    part->nlists, part->named->name, part->nlisted));
+			dcp_deepspeed_text(ds,
+					   "it has %" PRIu32 " flat groups, %s lists %" PRIu32,
+					   part->nlists, part->named->name, part->nlisted));
 	rc = lay_lists(&l);
 	if (rc == 0) {
-		part->nparams = DCP_NITEMS(l.params, struct dcp_ds_param);
+		part->nparams = DCP_NITEMS(l.params, struct dcp_deepspeed_param);
 		part->ngroups = l.ngroups;
 		part->param = dcp_arena_dup(&ds->arena, l.params.p, part->nparams,
 					    sizeof(*part->param));
@@ -157,7 +161,7 @@ static int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 static const size_t arena_limit = (size_t)4 << 30;
 
 /* Pass over the files of rank @mp at the beginning of the @n files at @*f. Returns their number. */
-static size_t pass_over(const struct dcp_ds_name **f, size_t *n, uint32_t mp)
+static size_t pass_over(const struct dcp_deepspeed_name **f, size_t *n, uint32_t mp)
 {
 	size_t passed = 0;
 
@@ -167,18 +171,20 @@ static size_t pass_over(const struct dcp_ds_name **f, size_t *n, uint32_t mp)
 }
 
 /* Make a part for each rank that has model or optimizer files; a rank may lack either kind. */
-static int make_parts(struct dcp_ds *ds)
+static int make_parts(struct dcp_deepspeed *ds)
 {
 	size_t nmodels, noptims;
-	const struct dcp_ds_name *models = dcp_ds_files(ds, DCP_DS_MODEL, &nmodels);
-	const struct dcp_ds_name *optims = dcp_ds_files(ds, DCP_DS_OPTIM, &noptims);
+	const struct dcp_deepspeed_name *models =
+		dcp_deepspeed_files(ds, DCP_DEEPSPEED_MODEL, &nmodels);
+	const struct dcp_deepspeed_name *optims =
+		dcp_deepspeed_files(ds, DCP_DEEPSPEED_OPTIM, &noptims);
 
 	ds->part = dcp_arena_calloc(&ds->arena, ds->nfiles + 1, sizeof(*ds->part));
 	if (!ds->part)
 		return -ENOMEM;
 	while (nmodels || noptims) {
-		struct dcp_ds_part *p = &ds->part[ds->nparts++];
-		const struct dcp_ds_name *first = optims;
+		struct dcp_deepspeed_part *p = &ds->part[ds->nparts++];
+		const struct dcp_deepspeed_name *first = optims;
 
 		p->mp = nmodels && (!noptims || models->mp <= optims->mp) ? models->mp
 									  : optims->mp;
@@ -196,39 +202,40 @@ static int make_parts(struct dcp_ds *ds)
 
 /* The assumed number of tensor-parallel ranks if no file records it: the number of files of a
  * layer, or else of all model-parallel ranks. */
-static uint32_t guess_tp(const struct dcp_ds *ds)
+static uint32_t guess_tp(const struct dcp_deepspeed *ds)
 {
 	uint32_t most = ds->part[ds->nparts - 1].mp + 1, layers = 0;
 	size_t n;
-	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_LAYER, &n);
+	const struct dcp_deepspeed_name *f = dcp_deepspeed_files(ds, DCP_DEEPSPEED_LAYER, &n);
 
 	for (size_t i = 0; i < n; i++)
 		layers = DCP_MAX(layers, f[i].mp + 1);
 	return layers && most % layers == 0 ? layers : most;
 }
 
-int dcp_ds_read_parts(struct dcp_ds *ds)
+int dcp_deepspeed_read_parts(struct dcp_deepspeed *ds)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++) {
-		rc = dcp_ds_read_models(ds, &ds->part[i]);
+		rc = dcp_deepspeed_read_models(ds, &ds->part[i]);
 		if (rc == 0)
-			rc = dcp_ds_read_optims(ds, &ds->part[i]);
+			rc = dcp_deepspeed_read_optims(ds, &ds->part[i]);
 	}
 	/* after all parts were read, because experts may lie with several parts */
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
-		rc = dcp_ds_lay_out(ds, &ds->part[i]);
-	return rc == 0 ? dcp_ds_name_all(ds) : rc;
+		rc = dcp_deepspeed_lay_out(ds, &ds->part[i]);
+	return rc == 0 ? dcp_deepspeed_name_all(ds) : rc;
 }
 
-int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err)
+int dcp_deepspeed_begin(struct dcp_deepspeed *ds, const struct dcp_load *in,
+			struct dcp_err *err)
 {
 	int rc;
 
-	*ds = (struct dcp_ds){ .in = in, .err = err, .tp = 1 };
+	*ds = (struct dcp_deepspeed){ .in = in, .err = err, .tp = 1 };
 	dcp_arena_init(&ds->arena, arena_limit);
-	if (dcp_ds_list_files(in->dir, &ds->file, &ds->nfiles) < 0 ||
+	if (dcp_deepspeed_list_files(in->dir, &ds->file, &ds->nfiles) < 0 ||
 	    dcp_intern_str(&ds->states, "fp32", NULL) < 0)
 		return -ENOMEM;
 	rc = make_parts(ds);
@@ -237,11 +244,11 @@ int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *e
 	return rc;
 }
 
-void dcp_ds_end(struct dcp_ds *ds)
+void dcp_deepspeed_end(struct dcp_deepspeed *ds)
 {
 	for (size_t i = 0; i < ds->nparts; i++)
 		dcp_buf_finish(&ds->part[i].common);
-	dcp_ds_rules_finish(ds);
+	dcp_deepspeed_rules_finish(ds);
 	dcp_intern_finish(&ds->states);
 	dcp_intern_finish(&ds->trained);
 	dcp_intern_finish(&ds->frozen);

@@ -15,7 +15,7 @@
 #include "core/base/base.h"
 #include "core/base/text.h"
 
-const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
+const char *dcp_deepspeed_text(struct dcp_deepspeed *ds, const char *fmt, ...)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	char text[512];
@@ -39,7 +39,7 @@ const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 }
 
 /* Keep the name of file @number: files are opened again by name when ranks are compared. */
-static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
+static int note_name(struct dcp_deepspeed *ds, uint32_t number, const char *name)
 {
 	static const char *const none;
 	const char *kept;
@@ -55,8 +55,8 @@ static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
 	return 0;
 }
 
-int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
-		struct dcp_err *why)
+int dcp_deepspeed_open(struct dcp_deepspeed *ds, const char *name,
+		       struct dcp_deepspeed_input *out, struct dcp_err *why)
 {
 	int rc = dcp_emit_file(ds->in->sink, name, &out->file);
 
@@ -81,7 +81,7 @@ int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 	return 1;
 }
 
-void dcp_ds_close(struct dcp_ds_input *in)
+void dcp_deepspeed_close(struct dcp_deepspeed_input *in)
 {
 	if (!in->t)
 		return;
@@ -90,14 +90,15 @@ void dcp_ds_close(struct dcp_ds_input *in)
 	in->t = NULL;
 }
 
-void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
-			 struct dcp_ds_place *out)
+void dcp_deepspeed_place_tensor(const struct dcp_deepspeed_input *in,
+				const struct dcp_torch_tensor *tt,
+				struct dcp_deepspeed_place *out)
 {
 	uint64_t volume = 1;
 
 	for (uint32_t d = 0; d < tt->ndim; d++)
 		volume *= tt->shape[d];
-	*out = (struct dcp_ds_place){
+	*out = (struct dcp_deepspeed_place){
 		.off = tt->off,
 		.n = volume,
 		.file = in->file,
@@ -108,17 +109,18 @@ void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_t
 	};
 }
 
-int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out)
+int dcp_deepspeed_take_place(const struct dcp_deepspeed_input *in, struct dcp_pv v,
+			     struct dcp_deepspeed_place *out)
 {
 	struct dcp_torch_tensor tt;
 	int rc = dcp_torch_tensor(in->t, v, &tt, NULL);
 
 	if (rc == 1)
-		dcp_ds_place_tensor(in, &tt, out);
+		dcp_deepspeed_place_tensor(in, &tt, out);
 	return rc == -ENOMEM ? rc : 0;
 }
 
-int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why)
+int dcp_deepspeed_emit_broken(struct dcp_deepspeed *ds, const char *file, const char *why)
 {
 	return why ? dcp_emit_broken(ds->in->sink, file, why) : -ENOMEM;
 }
@@ -134,13 +136,13 @@ static bool eat_number(const char **p, uint32_t *out)
 }
 
 /* Is @p "mp_rank_", a number and @end? */
-static bool eat_mp(const char *p, const char *end, struct dcp_ds_name *out)
+static bool eat_mp(const char *p, const char *end, struct dcp_deepspeed_name *out)
 {
 	return dcp_take_text(&p, "mp_rank_") && eat_number(&p, &out->mp) && strcmp(p, end) == 0;
 }
 
 /* [bf16_|fp16_]zero_pp_rank_0_mp_rank_00_... */
-static bool parse_zero(const char *p, struct dcp_ds_name *out)
+static bool parse_zero(const char *p, struct dcp_deepspeed_name *out)
 {
 	bool plain = !dcp_take_text(&p, "bf16_") && !dcp_take_text(&p, "fp16_");
 
@@ -148,97 +150,100 @@ static bool parse_zero(const char *p, struct dcp_ds_name *out)
 	    !dcp_take_text(&p, "_"))
 		return false;
 	out->sharded = true;
-	out->kind = DCP_DS_OPTIM;
+	out->kind = DCP_DEEPSPEED_OPTIM;
 	/* Before 0.3.14 an underscore was forgotten. */
 	if (eat_mp(p, "_optim_states.pt", out) || eat_mp(p, "optim_states.pt", out))
 		return true;
-	out->kind = DCP_DS_MODEL;
+	out->kind = DCP_DEEPSPEED_MODEL;
 	return plain && eat_mp(p, "_model_states.pt", out);
 }
 
 /* layer_03-model_01-model_states.pt, layer_0_expert_5_mp_rank_00_model_states.pt */
-static bool parse_layer(const char *p, struct dcp_ds_name *out)
+static bool parse_layer(const char *p, struct dcp_deepspeed_name *out)
 {
 	if (!dcp_take_text(&p, "layer_") || !eat_number(&p, &out->layer))
 		return false;
 	if (dcp_take_text(&p, "_expert_")) {
-		out->kind = DCP_DS_EXPERT;
+		out->kind = DCP_DEEPSPEED_EXPERT;
 		return eat_number(&p, &out->expert) && dcp_take_text(&p, "_") &&
 		       eat_mp(p, "_model_states.pt", out);
 	}
-	out->kind = DCP_DS_LAYER;
+	out->kind = DCP_DEEPSPEED_LAYER;
 	if (dcp_take_text(&p, "-model_states.pt"))
 		return !*p;
 	return dcp_take_text(&p, "-model_") && eat_number(&p, &out->mp) &&
 	       !strcmp(p, "-model_states.pt");
 }
 
-bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out)
+bool dcp_deepspeed_name_parse(const char *name, struct dcp_deepspeed_name *out)
 {
 	const char *p = name;
 
-	*out = (struct dcp_ds_name){ .name = name, .kind = DCP_DS_MODEL };
+	*out = (struct dcp_deepspeed_name){ .name = name, .kind = DCP_DEEPSPEED_MODEL };
 	if (eat_mp(p, "_model_states.pt", out))
 		return true;
-	*out = (struct dcp_ds_name){ .name = name };
+	*out = (struct dcp_deepspeed_name){ .name = name };
 	if (parse_zero(p, out))
 		return true;
-	*out = (struct dcp_ds_name){ .name = name };
+	*out = (struct dcp_deepspeed_name){ .name = name };
 	if (parse_layer(p, out))
 		return true;
-	*out = (struct dcp_ds_name){ .name = name, .kind = DCP_DS_EXPERT };
+	*out = (struct dcp_deepspeed_name){ .name = name, .kind = DCP_DEEPSPEED_EXPERT };
 	if (dcp_take_text(&p, "expert_"))
 		return eat_number(&p, &out->expert) && dcp_take_text(&p, "_") &&
 		       eat_mp(p, "_model_states.pt", out);
-	out->kind = DCP_DS_EXPERT_OPTIM;
+	out->kind = DCP_DEEPSPEED_EXPERT_OPTIM;
 	return dcp_take_text(&p, "expp_rank_") && eat_number(&p, &out->expert) &&
 	       dcp_take_text(&p, "_") && eat_mp(p, "_optim_states.pt", out);
 }
 
-void dcp_ds_name_of_rank(const struct dcp_ds_name *like, uint32_t dp, uint32_t mp,
-			 char out[DCP_DS_NAME_MAX])
+void dcp_deepspeed_name_of_rank(const struct dcp_deepspeed_name *like, uint32_t dp, uint32_t mp,
+				char out[DCP_DEEPSPEED_NAME_MAX])
 {
 	const char *p = like->name;
-	const char *what = like->kind == DCP_DS_MODEL ? "model" : "optim";
+	const char *what = like->kind == DCP_DEEPSPEED_MODEL ? "model" : "optim";
 	int bits = strncmp(p, "bf16_", 5) == 0 || strncmp(p, "fp16_", 5) == 0 ? 5 : 0;
 	size_t n = strlen(p);
 	/* ".._00optim_states.pt" */
-	bool joined = n > 16 && p[n - 16] != '_' && like->kind == DCP_DS_OPTIM;
+	bool joined = n > 16 && p[n - 16] != '_' && like->kind == DCP_DEEPSPEED_OPTIM;
 
 	if (like->sharded)
-		snprintf(out, DCP_DS_NAME_MAX,
+		snprintf(out, DCP_DEEPSPEED_NAME_MAX,
 			 "%.*szero_pp_rank_%" PRIu32 "_mp_rank_%02" PRIu32 "%s%s_states.pt",
 			 bits, p, dp, mp, joined ? "" : "_", what);
 	else
-		snprintf(out, DCP_DS_NAME_MAX, "mp_rank_%02" PRIu32 "_%s_states.pt", mp, what);
+		snprintf(out, DCP_DEEPSPEED_NAME_MAX, "mp_rank_%02" PRIu32 "_%s_states.pt", mp,
+			 what);
 }
 
 static int by_number(const void *x, const void *y)
 {
-	const struct dcp_ds_name *a = x, *b = y;
+	const struct dcp_deepspeed_name *a = x, *b = y;
 
 	return DCP_CMP(a->kind, b->kind) ?: DCP_CMP(a->layer, b->layer) ?:
 	       DCP_CMP(a->expert, b->expert) ?: DCP_CMP(a->mp, b->mp) ?:
 	       DCP_CMP(a->dp, b->dp) ?: strcmp(a->name, b->name);
 }
 
-int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n)
+int dcp_deepspeed_list_files(const struct dcp_dir *dir, struct dcp_deepspeed_name **out,
+			     size_t *n)
 {
-	struct dcp_ds_name *f = calloc(dir->n + 1, sizeof(*f));
+	struct dcp_deepspeed_name *f = calloc(dir->n + 1, sizeof(*f));
 
 	*n = 0;
 	if (!f)
 		return -ENOMEM;
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && dcp_ds_name_parse(dir->entries[i].name, &f[*n]))
+		if (!dir->entries[i].is_dir &&
+		    dcp_deepspeed_name_parse(dir->entries[i].name, &f[*n]))
 			++*n;
 	DCP_SORT(f, *n, by_number);
 	*out = f;
 	return 0;
 }
 
-const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
-				       size_t *n)
+const struct dcp_deepspeed_name *dcp_deepspeed_files(const struct dcp_deepspeed *ds,
+						     enum dcp_deepspeed_kind kind, size_t *n)
 {
 	size_t first = 0;
 
@@ -250,7 +255,8 @@ const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind
 	return ds->file + first;
 }
 
-const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp)
+const struct dcp_deepspeed_part *dcp_deepspeed_part_of(const struct dcp_deepspeed *ds,
+						       uint64_t mp)
 {
 	size_t i;
 
@@ -276,13 +282,14 @@ static int is_named(const struct dcp_dir *above, const char *mark, const char *v
 	return strcmp(text, version) == 0;
 }
 
-bool dcp_ds_committed(const struct dcp_dir *above, const char *version)
+bool dcp_deepspeed_committed(const struct dcp_dir *above, const char *version)
 {
 	return !above || is_named(above, "latest", version) > 0 ||
 	       is_named(above, "latest_universal", version) > 0;
 }
 
-const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp)
+const struct dcp_deepspeed_rank *dcp_deepspeed_rank_of(const struct dcp_deepspeed_part *part,
+						       uint64_t dp)
 {
 	size_t i;
 
@@ -293,45 +300,45 @@ const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_
 enum { MAX_LOST = 100 }; /* missing files that are named one by one */
 
 /* Find the first model-parallel rank from @mp on that has no file; false: all have files. */
-static bool lacks_part(const struct dcp_ds *ds, uint32_t *mp)
+static bool lacks_part(const struct dcp_deepspeed *ds, uint32_t *mp)
 {
 	for (; *mp < ds->tp * ds->pp; ++*mp)
-		if (!dcp_ds_part_of(ds, *mp))
+		if (!dcp_deepspeed_part_of(ds, *mp))
 			return true;
 	return false;
 }
 
-bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX])
+bool dcp_deepspeed_lacks(const struct dcp_deepspeed *ds, char missing[DCP_DEEPSPEED_NAME_MAX])
 {
 	uint32_t mp = 0;
 
 	if (lacks_part(ds, &mp) && ds->part->nmodels) {
-		dcp_ds_name_of_rank(ds->part->model, 0, mp, missing);
+		dcp_deepspeed_name_of_rank(ds->part->model, 0, mp, missing);
 		return true;
 	}
 	for (size_t i = 0; i < ds->nparts; i++) {
-		const struct dcp_ds_part *p = &ds->part[i];
+		const struct dcp_deepspeed_part *p = &ds->part[i];
 
 		for (uint32_t r = 0; p->first && r < p->world; r++)
-			if (!dcp_ds_rank_of(p, r)) {
-				dcp_ds_name_of_rank(p->first, r, p->mp, missing);
+			if (!dcp_deepspeed_rank_of(p, r)) {
+				dcp_deepspeed_name_of_rank(p->first, r, p->mp, missing);
 				return true;
 			}
 	}
 	return false;
 }
 
-int dcp_ds_emit_lost(struct dcp_ds *ds)
+int dcp_deepspeed_emit_lost(struct dcp_deepspeed *ds)
 {
-	char name[DCP_DS_NAME_MAX];
+	char name[DCP_DEEPSPEED_NAME_MAX];
 	int rc = 0;
 
 	for (uint32_t mp = 0, n = 0;
 	     rc == 0 && n < MAX_LOST && ds->part->nmodels && lacks_part(ds, &mp); mp++, n++) {
-		dcp_ds_name_of_rank(ds->part->model, 0, mp, name);
-		rc = dcp_ds_emit_broken(
+		dcp_deepspeed_name_of_rank(ds->part->model, 0, mp, name);
+		rc = dcp_deepspeed_emit_broken(
 			ds, name,
-			dcp_ds_text(
+			dcp_deepspeed_text(
 				ds,
 				"%s is missing: nothing that only model-parallel rank %" PRIu32
 				" of %" PRIu32 " holds can be shown",
@@ -346,10 +353,10 @@ int dcp_ds_emit_lost(struct dcp_ds *ds)
 
 /* ---- reading ---- */
 
-static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
+static int add_alias(struct dcp_deepspeed *ds, const char *name, const char *real)
 {
-	struct dcp_ds_alias a = { dcp_arena_strdup(&ds->arena, name),
-				  dcp_arena_strdup(&ds->arena, real) };
+	struct dcp_deepspeed_alias a = { dcp_arena_strdup(&ds->arena, name),
+					 dcp_arena_strdup(&ds->arena, real) };
 
 	if (!a.name || !a.real)
 		return -ENOMEM;
@@ -358,7 +365,7 @@ static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 
 /* Collect the names to which other names may be tied: trained parameters, and in stage 3 frozen
  * parameters, whose values the model file does not have either. */
-static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
+static int name_params(const struct dcp_deepspeed_part *part, struct dcp_intern *names)
 {
 	int rc = 0;
 
@@ -389,8 +396,8 @@ static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_
  * Before 0.8 there was no shared_params. Then a tensor that is a view of a parameter's storage
  * under another name is tied to the parameter.
  */
-static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
-			 const struct dcp_ds_input *in, struct dcp_pv module)
+static int infer_aliases(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+			 const struct dcp_deepspeed_input *in, struct dcp_pv module)
 {
 	struct dcp_intern names = { 0 }, views = { 0 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT, owner = DCP_BUF_INIT;
@@ -423,8 +430,8 @@ static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 	return rc < 0 || dcp_buf_error(&owner) ? -ENOMEM : 0;
 }
 
-int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
-			const struct dcp_ds_input *in)
+int dcp_deepspeed_read_aliases(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+			       const struct dcp_deepspeed_input *in)
 {
 	struct dcp_pv root = dcp_torch_root(in->t);
 	const struct dcp_pv shared = dcp_pv_at(root, "shared_params");
@@ -446,15 +453,15 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 
 static int by_real(const void *x, const void *y)
 {
-	const struct dcp_ds_alias *a = x, *b = y;
+	const struct dcp_deepspeed_alias *a = x, *b = y;
 
 	return strcmp(a->real, b->real) ?: strcmp(a->name, b->name);
 }
 
 /* Sort the aliases and remove duplicates: every stage may name the same tied weight. */
-static int sort_aliases(struct dcp_ds *ds)
+static int sort_aliases(struct dcp_deepspeed *ds)
 {
-	struct dcp_ds_alias *a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
+	struct dcp_deepspeed_alias *a = DCP_ITEMS(ds->alias, struct dcp_deepspeed_alias);
 	size_t n = ds->alias.n / sizeof(*a), kept = 0;
 	int rc = 0;
 
@@ -475,13 +482,13 @@ static int sort_aliases(struct dcp_ds *ds)
 	return rc < 0 || dcp_buf_error(&ds->real_at) ? -ENOMEM : 0;
 }
 
-int dcp_ds_name_all(struct dcp_ds *ds)
+int dcp_deepspeed_name_all(struct dcp_deepspeed *ds)
 {
-	const struct dcp_ds_alias *a;
+	const struct dcp_deepspeed_alias *a;
 	int rc = sort_aliases(ds);
 
 	for (size_t i = 0; rc >= 0 && i < ds->nparts; i++) {
-		const struct dcp_ds_part *p = &ds->part[i];
+		const struct dcp_deepspeed_part *p = &ds->part[i];
 
 		ds->zero |= p->ngroups > 0;
 		for (size_t k = 0; rc >= 0 && (p->ngroups || ds->universal) && k < p->nparams;
@@ -490,7 +497,7 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 		for (size_t k = 0; rc >= 0 && k < p->nfrozen; k++)
 			rc = dcp_intern_str(&ds->frozen, p->frozen[k].name, NULL);
 	}
-	a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
+	a = DCP_ITEMS(ds->alias, struct dcp_deepspeed_alias);
 	for (size_t i = 0; rc >= 0 && i < ds->alias.n / sizeof(*a); i++) {
 		if (dcp_intern_has(&ds->trained, a[i].real))
 			rc = dcp_intern_str(&ds->trained, a[i].name, NULL);
@@ -500,10 +507,11 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-static const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name,
-						 size_t *n)
+static const struct dcp_deepspeed_alias *dcp_deepspeed_aliases(const struct dcp_deepspeed *ds,
+							       const char *name, size_t *n)
 {
-	const struct dcp_ds_alias *all = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
+	const struct dcp_deepspeed_alias *all =
+		DCP_ITEMS(ds->alias, struct dcp_deepspeed_alias);
 	uint32_t number = dcp_intern_find(&ds->reals, name, strlen(name)), at, end;
 
 	*n = 0;
@@ -517,8 +525,8 @@ static const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const 
 	return all + at;
 }
 
-int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		    const struct dcp_tensor *emitted)
+int dcp_deepspeed_emit_one(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			   const char *name, const struct dcp_tensor *emitted)
 {
 	const char *path[3] = { rank, role, name };
 	struct dcp_tensor t = *emitted;
@@ -533,17 +541,17 @@ int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const
 	return dcp_emit_tensor(ds->in->sink, &t);
 }
 
-int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const struct dcp_tensor *emitted)
+int dcp_deepspeed_emit_tensor(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			      const char *name, const struct dcp_tensor *emitted)
 {
 	dcp_auto_buf struct dcp_buf first = DCP_BUF_INIT;
 	const char *path[3] = { rank, role, name };
 	struct dcp_tensor t = *emitted;
-	const struct dcp_ds_alias *alias;
+	const struct dcp_deepspeed_alias *alias;
 	size_t n;
-	int rc = dcp_ds_emit_one(ds, rank, role, name, &t);
+	int rc = dcp_deepspeed_emit_one(ds, rank, role, name, &t);
 
-	alias = dcp_ds_aliases(ds, name, &n);
+	alias = dcp_deepspeed_aliases(ds, name, &n);
 	if (n && !t.alias_of && !t.error) {
 		dcp_path_join(&first, rank ? path : path + 1, rank ? 3 : 2);
 		t.alias_of = first.p;
@@ -551,12 +559,12 @@ int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, co
 	if (dcp_buf_error(&first))
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = dcp_ds_emit_one(ds, rank, role, alias[i].name, &t);
+		rc = dcp_deepspeed_emit_one(ds, rank, role, alias[i].name, &t);
 	return rc;
 }
 
-int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const char *type, const char *json)
+int dcp_deepspeed_emit_object(struct dcp_deepspeed *ds, const char *rank, const char *role,
+			      const char *name, const char *type, const char *json)
 {
 	const char *path[3] = { rank, role, name };
 	struct dcp_object o = { .path = rank ? path : path + 1,
@@ -564,11 +572,11 @@ int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, co
 				.type = type,
 				.json = json,
 				.json_len = strlen(json) };
-	const struct dcp_ds_alias *alias;
+	const struct dcp_deepspeed_alias *alias;
 	size_t n;
 	int rc = 0;
 
-	alias = dcp_ds_aliases(ds, name, &n);
+	alias = dcp_deepspeed_aliases(ds, name, &n);
 	for (size_t i = 0; rc == 0 && i <= n; i++) {
 		path[2] = i == 0 ? name : alias[i - 1].name;
 		rc = dcp_emit_object(ds->in->sink, &o);
@@ -576,20 +584,20 @@ int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, co
 	return rc;
 }
 
-int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
-			 const struct dcp_ds_rule *rule)
+int dcp_deepspeed_note_unjoined(struct dcp_deepspeed *ds, const char *name, const char *why,
+				const struct dcp_deepspeed_rule *rule)
 {
 	ds->nunjoined++;
 	if (ds->unjoined)
 		return 0;
-	ds->unjoined =
-		dcp_ds_text(ds, "the first is %.200s: %s%s%.200s%s", name, why,
-			    rule->pattern ? " (pattern \"" : "",
-			    rule->pattern ? rule->pattern : "", rule->pattern ? "\")" : "");
+	ds->unjoined = dcp_deepspeed_text(ds, "the first is %.200s: %s%s%.200s%s", name, why,
+					  rule->pattern ? " (pattern \"" : "",
+					  rule->pattern ? rule->pattern : "",
+					  rule->pattern ? "\")" : "");
 	return ds->unjoined ? 0 : -ENOMEM;
 }
 
-int dcp_ds_emit_facts(struct dcp_ds *ds)
+int dcp_deepspeed_emit_facts(struct dcp_deepspeed *ds)
 {
 	const struct dcp_sink *sink = ds->in->sink;
 	int rc = dcp_emit_fact(sink, 0, "framework", "deepspeed%s%s", ds->version[0] ? " " : "",

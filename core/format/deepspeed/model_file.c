@@ -53,47 +53,47 @@ static int drop_object(void *ctx, const struct dcp_object *o)
 	return dcp_emit_object(to, &mine);
 }
 
-static struct dcp_sink make_drop_sink(const struct dcp_ds *ds)
+static struct dcp_sink make_drop_sink(const struct dcp_deepspeed *ds)
 {
 	return (struct dcp_sink){ .tensor = drop_tensor,
 				  .object = drop_object,
 				  .ctx = (void *)(uintptr_t)ds->in->sink };
 }
 
-int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
-		      const char *const *path, size_t n)
+int dcp_deepspeed_emit_value(struct dcp_deepspeed *ds, const struct dcp_deepspeed_input *in,
+			     struct dcp_pv v, const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct dcp_sink sink = make_drop_sink(ds);
-	struct dcp_tstate s = { .t = in->t,
-				.root = &v,
-				.sink = &sink,
-				.prefix = path,
-				.nprefix = n,
-				.file = in->file };
+	struct dcp_torch_state s = { .t = in->t,
+				     .root = &v,
+				     .sink = &sink,
+				     .prefix = path,
+				     .nprefix = n,
+				     .file = in->file };
 
 	dcp_path_join(&key, path, n);
 	if (dcp_buf_error(&key))
 		return -ENOMEM;
-	return dcp_tstate_emit_whole(&s, key.p);
+	return dcp_torch_state_emit_whole(&s, key.p);
 }
 
-int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
+int dcp_deepspeed_emit_raw(struct dcp_deepspeed *ds, const char *file, bool tensors_only)
 {
 	struct dcp_sink sink = make_drop_sink(ds);
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
-	struct dcp_tstate s = { .sink = &sink, .prefix = &file, .nprefix = 1 };
-	int rc = dcp_ds_open(ds, file, &in, &why);
+	struct dcp_deepspeed_input in;
+	struct dcp_torch_state s = { .sink = &sink, .prefix = &file, .nprefix = 1 };
+	int rc = dcp_deepspeed_open(ds, file, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_emit_broken(ds, file, why.msg);
+		return rc < 0 ? rc : dcp_deepspeed_emit_broken(ds, file, why.msg);
 	s.t = in.t;
 	s.file = in.file;
 	if (tensors_only)
 		sink.object = NULL;
-	rc = dcp_tstate_emit(&s);
-	dcp_ds_close(&in);
+	rc = dcp_torch_state_emit(&s);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
@@ -101,8 +101,9 @@ int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 
 /* 1: the first file of the same kind has an equal value; 0: it has another value or none, or this
  * is the first file. */
-static int has_equal_value(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in,
-			   struct dcp_pv v, const char *const *path, size_t n)
+static int has_equal_value(struct dcp_deepspeed *ds, uint8_t kind,
+			   const struct dcp_deepspeed_input *in, struct dcp_pv v,
+			   const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	uint32_t number;
@@ -128,13 +129,13 @@ static int has_equal_value(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_
 	return first == hash;
 }
 
-int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
-		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
-		      size_t n)
+int dcp_deepspeed_emit_entry(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			     const struct dcp_deepspeed_input *in, struct dcp_pv v,
+			     const char *const *path, size_t n)
 {
 	int rc = has_equal_value(ds, name->kind, in, v, path, n);
 
-	return rc == 0 ? dcp_ds_emit_value(ds, in, v, path, n) : rc < 0 ? rc : 0;
+	return rc == 0 ? dcp_deepspeed_emit_value(ds, in, v, path, n) : rc < 0 ? rc : 0;
 }
 
 static bool is_one_of(struct dcp_pv key, const char *const *names)
@@ -146,9 +147,9 @@ static bool is_one_of(struct dcp_pv key, const char *const *names)
 }
 
 /* Emit the entries of @dict except those named in @not; path[n] is room for their names. */
-static int emit_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
-			const struct dcp_ds_input *in, struct dcp_pv dict, const char **path,
-			size_t n, const char *const * not )
+static int emit_entries(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			const struct dcp_deepspeed_input *in, struct dcp_pv dict,
+			const char **path, size_t n, const char *const * not )
 {
 	size_t npairs = 0;
 	const struct dcp_pv *kv = dcp_pv_pairs(dict, &npairs);
@@ -157,15 +158,15 @@ static int emit_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
 	for (size_t i = 0; rc == 0 && i < npairs; i++) {
 		path[n] = dcp_pv_str(kv[2 * i]);
 		if (path[n] && !is_one_of(kv[2 * i], not ))
-			rc = dcp_ds_emit_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
+			rc = dcp_deepspeed_emit_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
 	}
 	return rc;
 }
 
 /* ---- files ---- */
 
-static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
-			  const struct dcp_ds_input *in, struct dcp_pv root)
+static int emit_optimizer(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			  const struct dcp_deepspeed_input *in, struct dcp_pv root)
 {
 	static const char *const outer[] = { "optimizer_state_dict", NULL };
 	static const char *const inner[] = { "single_partition_of_fp32_groups",
@@ -190,15 +191,16 @@ static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
 	return rc;
 }
 
-int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
-		     const struct dcp_ds_input *in)
+int dcp_deepspeed_emit_rest(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name,
+			    const struct dcp_deepspeed_input *in)
 {
 	static const char *const model[] = { "module", "optimizer", NULL };
 	struct dcp_pv root = dcp_torch_root(in->t);
 	const char *path[2] = { name->name };
 
-	return name->kind == DCP_DS_OPTIM ? emit_optimizer(ds, name, in, root)
-					  : emit_entries(ds, name, in, root, path, 1, model);
+	return name->kind == DCP_DEEPSPEED_OPTIM
+		       ? emit_optimizer(ds, name, in, root)
+		       : emit_entries(ds, name, in, root, path, 1, model);
 }
 
 /* ---- parameters ---- */
@@ -216,21 +218,22 @@ static const struct dcp_pv *list_mappings(const struct dcp_pv *shapes, size_t *n
 		       : NULL;
 }
 
-static int take_shape(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_param *p)
+static int take_shape(struct dcp_deepspeed *ds, struct dcp_pv v, struct dcp_deepspeed_param *p)
 {
 	uint64_t dims[DCP_MAX_NDIM];
 
 	if (!dcp_torch_dims(v, dims, &p->ndim) || !dcp_shape_volume(dims, p->ndim, &p->numel) ||
 	    p->numel > INT64_MAX / 16) {
 		p->ndim = 0;
-		p->why = dcp_ds_text(ds, "its shape in param_shapes is invalid");
+		p->why = dcp_deepspeed_text(ds, "its shape in param_shapes is invalid");
 		return p->why ? 0 : -ENOMEM;
 	}
 	p->shape = dcp_arena_dup(&ds->arena, dims, p->ndim, sizeof(*dims));
 	return p->shape ? 0 : -ENOMEM;
 }
 
-static int take_param(struct dcp_ds *ds, const struct dcp_pv *kv, struct dcp_ds_param *p)
+static int take_param(struct dcp_deepspeed *ds, const struct dcp_pv *kv,
+		      struct dcp_deepspeed_param *p)
 {
 	const char *name = dcp_pv_str(kv[0]);
 
@@ -238,8 +241,8 @@ static int take_param(struct dcp_ds *ds, const struct dcp_pv *kv, struct dcp_ds_
 	return p->name ? take_shape(ds, kv[1], p) : -ENOMEM;
 }
 
-static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp_pv *list,
-		       size_t n)
+static int take_params(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+		       const struct dcp_pv *list, size_t n)
 {
 	size_t total = 0, npairs;
 	int rc = 0;
@@ -264,7 +267,7 @@ static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct
 }
 
 /* Is @kv the name and shape of @p? For AutoEP's weights the number of experts may differ. */
-static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
+static bool same_param(const struct dcp_deepspeed *ds, const struct dcp_deepspeed_param *p,
 		       const struct dcp_pv *kv)
 {
 	uint64_t dims[DCP_MAX_NDIM];
@@ -273,12 +276,13 @@ static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
 	if (!dcp_pv_is_str(kv[0], p->name) || !dcp_torch_dims(kv[1], dims, &ndim) ||
 	    ndim != p->ndim)
 		return false;
-	from = ndim > 0 && dcp_ds_experts_of(ds, p->name) != NULL;
+	from = ndim > 0 && dcp_deepspeed_experts_of(ds, p->name) != NULL;
 	return memcmp(dims + from, p->shape + from, (ndim - from) * sizeof(*dims)) == 0;
 }
 
 /* The number of parameters, from the first on, in which @list agrees with the part. */
-static size_t count_equal_params(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+static size_t count_equal_params(const struct dcp_deepspeed *ds,
+				 const struct dcp_deepspeed_part *part,
 				 const struct dcp_pv *list, size_t n)
 {
 	size_t at = 0, npairs;
@@ -296,15 +300,16 @@ static size_t count_equal_params(const struct dcp_ds *ds, const struct dcp_ds_pa
 	return at;
 }
 
-static int compare_params(struct dcp_ds *ds, struct dcp_ds_part *part,
-			  const struct dcp_ds_name *name, const struct dcp_pv *list, size_t n)
+static int compare_params(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+			  const struct dcp_deepspeed_name *name, const struct dcp_pv *list,
+			  size_t n)
 {
 	size_t same = count_equal_params(ds, part, list, n);
 	const char *why;
 
 	if (same == part->nparams)
 		return 0;
-	why = dcp_ds_text(
+	why = dcp_deepspeed_text(
 		ds,
 		"%s and %s disagree on param_shapes from \"%.100s\" on: are they of one "
 		"save?",
@@ -317,8 +322,8 @@ static int compare_params(struct dcp_ds *ds, struct dcp_ds_part *part,
 	return 0;
 }
 
-static int read_shapes(struct dcp_ds *ds, struct dcp_ds_part *part,
-		       const struct dcp_ds_name *name, struct dcp_pv root)
+static int read_shapes(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+		       const struct dcp_deepspeed_name *name, struct dcp_pv root)
 {
 	const struct dcp_pv shapes = dcp_pv_at(root, "param_shapes");
 	size_t n;
@@ -334,7 +339,8 @@ static int read_shapes(struct dcp_ds *ds, struct dcp_ds_part *part,
 
 /* ---- frozen parameters of stage 3 ---- */
 
-static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struct dcp_pv root)
+static int read_frozen_shapes(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
+			      struct dcp_pv root)
 {
 	const struct dcp_pv *shapes = dcp_pv_get(root, "frozen_param_shapes"), *kv;
 	size_t n = 0;
@@ -347,8 +353,8 @@ static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struc
 	if (!part->frozen)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		struct dcp_ds_frozen *f = &part->frozen[part->nfrozen];
-		struct dcp_ds_param p = { 0 };
+		struct dcp_deepspeed_frozen *f = &part->frozen[part->nfrozen];
+		struct dcp_deepspeed_param p = { 0 };
 
 		rc = take_param(ds, kv + 2 * i, &p);
 		if (rc < 0 || p.why)
@@ -365,7 +371,8 @@ static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struc
 	return rc;
 }
 
-static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_ds_input *in)
+static int read_fragments(struct dcp_deepspeed_part *part, size_t at,
+			  const struct dcp_deepspeed_input *in)
 {
 	size_t n;
 	const struct dcp_pv *kv =
@@ -373,10 +380,10 @@ static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_
 
 	/* Both mappings were filled in the same order. */
 	for (size_t i = 0; i < part->nfrozen; i++) {
-		struct dcp_ds_frozen *f = &part->frozen[i];
+		struct dcp_deepspeed_frozen *f = &part->frozen[i];
 
 		if (i < n && dcp_pv_is_str(kv[2 * i], f->name) &&
-		    dcp_ds_take_place(in, kv[2 * i + 1], &f->fragment[at]) < 0)
+		    dcp_deepspeed_take_place(in, kv[2 * i + 1], &f->fragment[at]) < 0)
 			return -ENOMEM;
 	}
 	return 0;
@@ -393,7 +400,7 @@ static void take_degree(struct dcp_pv dims, const char *what, uint32_t *out)
 		*out = (uint32_t)n;
 }
 
-static void read_job(struct dcp_ds *ds, struct dcp_pv root)
+static void read_job(struct dcp_deepspeed *ds, struct dcp_pv root)
 {
 	const struct dcp_pv dims = dcp_pv_at(root, "checkpoint_parallel_dimensions");
 	const char *version = dcp_pv_str(dcp_pv_at(root, "ds_version"));
@@ -408,7 +415,7 @@ static void read_job(struct dcp_ds *ds, struct dcp_pv root)
 		snprintf(ds->version, sizeof(ds->version), "%s", version);
 }
 
-static int read_buffers(struct dcp_ds *ds, struct dcp_pv root)
+static int read_buffers(struct dcp_deepspeed *ds, struct dcp_pv root)
 {
 	size_t n;
 	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(root, "buffer_names"), &n);
@@ -423,13 +430,13 @@ static int read_buffers(struct dcp_ds *ds, struct dcp_pv root)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
-		    const struct dcp_ds_input *in)
+static int read_one(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part, size_t at,
+		    const struct dcp_deepspeed_input *in)
 {
-	const struct dcp_ds_name *name = &part->model[at];
+	const struct dcp_deepspeed_name *name = &part->model[at];
 	struct dcp_pv root = dcp_torch_root(in->t);
 	bool first = !part->named;
-	int rc = dcp_ds_take_experts(ds, root);
+	int rc = dcp_deepspeed_take_experts(ds, root);
 
 	if (rc == 0)
 		rc = read_shapes(ds, part, name, root);
@@ -442,31 +449,31 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 	if (rc == 0 && name->sharded)
 		rc = read_frozen_shapes(ds, part, root);
 	if (rc == 0 && first && part->named)
-		rc = dcp_ds_read_aliases(ds, part, in);
+		rc = dcp_deepspeed_read_aliases(ds, part, in);
 	if (rc == 0 && name->sharded)
 		rc = read_fragments(part, at, in);
 	if (rc == 0)
-		rc = dcp_ds_take_rules(ds, root);
-	return rc == 0 ? dcp_ds_emit_rest(ds, name, in) : rc;
+		rc = dcp_deepspeed_take_rules(ds, root);
+	return rc == 0 ? dcp_deepspeed_emit_rest(ds, name, in) : rc;
 }
 
-int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part)
+int dcp_deepspeed_read_models(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < part->nmodels; i++) {
 		struct dcp_err why = { 0 };
-		struct dcp_ds_input in;
+		struct dcp_deepspeed_input in;
 
-		rc = dcp_ds_open(ds, part->model[i].name, &in, &why);
+		rc = dcp_deepspeed_open(ds, part->model[i].name, &in, &why);
 		if (rc < 0)
 			break;
 		if (rc == 1) {
-			rc = dcp_ds_emit_broken(ds, part->model[i].name, why.msg);
+			rc = dcp_deepspeed_emit_broken(ds, part->model[i].name, why.msg);
 			continue;
 		}
 		rc = read_one(ds, part, i, &in);
-		dcp_ds_close(&in);
+		dcp_deepspeed_close(&in);
 	}
 	return rc;
 }

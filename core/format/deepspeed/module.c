@@ -27,14 +27,15 @@
  */
 
 struct stack {
-	struct dcp_ds *ds;
-	const struct dcp_ds_experts *layer;
+	struct dcp_deepspeed *ds;
+	const struct dcp_deepspeed_experts *layer;
 	struct dcp_copies weights; /* by number of the expert */
 };
 
-static bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file)
+static bool dcp_deepspeed_is_stacked(const struct dcp_deepspeed *ds,
+				     const struct dcp_deepspeed_name *file)
 {
-	for (size_t i = 0; file->kind == DCP_DS_EXPERT && i < ds->nexperts; i++)
+	for (size_t i = 0; file->kind == DCP_DEEPSPEED_EXPERT && i < ds->nexperts; i++)
 		if (ds->experts[i].layer == file->layer && file->expert < ds->experts[i].total)
 			return true;
 	return false;
@@ -54,21 +55,21 @@ static size_t weight_in(const struct stack *s, const char *key, uint32_t expert)
 }
 
 /* Keep the tensor @v, called @name, as a row of the tensor of all experts. */
-static int take_tensor(struct stack *s, const struct dcp_ds_name *file,
-		       const struct dcp_ds_input *in, struct dcp_pv v, const char *name)
+static int take_tensor(struct stack *s, const struct dcp_deepspeed_name *file,
+		       const struct dcp_deepspeed_input *in, struct dcp_pv v, const char *name)
 {
 	static const uint64_t none[DCP_MAX_NDIM];
 	uint64_t shape[DCP_MAX_NDIM], lo[DCP_MAX_NDIM] = { file->expert }, len[DCP_MAX_NDIM];
 	struct dcp_piece p = { .lo = lo, .len = len };
 	struct dcp_tensor t = { .key = name, .dtype_name = "", .shape = none, .pieces = &p };
 	struct dcp_torch_tensor tt;
-	struct dcp_ds_place place;
+	struct dcp_deepspeed_place place;
 	struct dcp_err why = { 0 };
 	int rc = dcp_torch_tensor(in->t, v, &tt, &why);
 
 	t.error = rc == 0 ? "it is not a tensor" : why.msg;
 	if (rc == 1) {
-		dcp_ds_place_tensor(in, &tt, &place);
+		dcp_deepspeed_place_tensor(in, &tt, &place);
 		t.error = place.there && tt.ndim < DCP_MAX_NDIM
 				  ? NULL
 				  : "it is stored in an order that cannot be joined";
@@ -95,17 +96,17 @@ static int take_tensor(struct stack *s, const struct dcp_ds_name *file,
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-static int take_file(struct stack *s, const struct dcp_ds_name *file)
+static int take_file(struct stack *s, const struct dcp_deepspeed_name *file)
 {
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
+	struct dcp_deepspeed_input in;
 	const struct dcp_pv *kv;
 	const char *path[2] = { file->name };
 	size_t n = 0, len;
-	int rc = dcp_ds_open(s->ds, file->name, &in, &why);
+	int rc = dcp_deepspeed_open(s->ds, file->name, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_emit_broken(s->ds, file->name, why.msg);
+		return rc < 0 ? rc : dcp_deepspeed_emit_broken(s->ds, file->name, why.msg);
 	kv = dcp_pv_pairs(dcp_torch_root(in.t), &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		dcp_auto_free char *name = NULL;
@@ -118,15 +119,15 @@ static int take_file(struct stack *s, const struct dcp_ds_name *file)
 		else if (len)
 			rc = -ENOMEM;
 		else if (path[1])
-			rc = dcp_ds_emit_entry(s->ds, file, &in, kv[2 * i + 1], path, 2);
+			rc = dcp_deepspeed_emit_entry(s->ds, file, &in, kv[2 * i + 1], path, 2);
 	}
-	dcp_ds_close(&in);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
 static int on_whole(void *ctx, const struct dcp_tensor *t)
 {
-	return dcp_ds_emit_one(ctx, NULL, "module", t->key, t);
+	return dcp_deepspeed_emit_one(ctx, NULL, "module", t->key, t);
 }
 
 static int emit_weight(struct stack *s, uint32_t number)
@@ -146,16 +147,16 @@ static int emit_weight(struct stack *s, uint32_t number)
 	return dcp_copies_emit(&s->weights, number, &sink, missing);
 }
 
-static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
+static int emit_layer(struct dcp_deepspeed *ds, const struct dcp_deepspeed_experts *layer)
 {
 	struct stack s = { .ds = ds, .layer = layer };
-	const struct dcp_ds_name *f;
+	const struct dcp_deepspeed_name *f;
 	uint32_t last = UINT32_MAX;
 	size_t n;
 	int rc = 0;
 
 	dcp_copies_init(&s.weights);
-	f = dcp_ds_files(ds, DCP_DS_EXPERT, &n);
+	f = dcp_deepspeed_files(ds, DCP_DEEPSPEED_EXPERT, &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		if (f[i].layer != layer->layer || f[i].expert >= layer->total ||
 		    f[i].expert == last)
@@ -170,7 +171,7 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 }
 
 /* Emit the weights of AutoEP from the files of their experts. */
-static int dcp_ds_emit_stacks(struct dcp_ds *ds)
+static int dcp_deepspeed_emit_stacks(struct dcp_deepspeed *ds)
 {
 	int rc = 0;
 
@@ -180,33 +181,34 @@ static int dcp_ds_emit_stacks(struct dcp_ds *ds)
 }
 
 /* Emit one file of weights unchanged. */
-static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
+static int emit_file(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *name)
 {
-	struct dcp_ds_front front = { .ds = ds, .file = name };
-	struct dcp_sink sink = dcp_ds_front_sink(&front);
+	struct dcp_deepspeed_front front = { .ds = ds, .file = name };
+	struct dcp_sink sink = dcp_deepspeed_front_sink(&front);
 	char layer[16];
 	const char *prefix[] = { "module", layer };
-	struct dcp_tstate s = { .sink = &sink, .prefix = prefix, .nprefix = 1 };
+	struct dcp_torch_state s = { .sink = &sink, .prefix = prefix, .nprefix = 1 };
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
+	struct dcp_deepspeed_input in;
 	struct dcp_pv room;
-	int rc = dcp_ds_open(ds, name->name, &in, &why);
+	int rc = dcp_deepspeed_open(ds, name->name, &in, &why);
 
 	if (rc < 0)
 		return rc;
 	if (rc == 1) /* a model file was reported when it was read */
-		return name->kind == DCP_DS_MODEL ? 0
-						  : dcp_ds_emit_broken(ds, name->name, why.msg);
+		return name->kind == DCP_DEEPSPEED_MODEL
+			       ? 0
+			       : dcp_deepspeed_emit_broken(ds, name->name, why.msg);
 	s.t = in.t;
 	s.file = in.file;
-	s.root = dcp_ds_state_dict(name, &in, &room);
-	if (name->kind == DCP_DS_LAYER) {
+	s.root = dcp_deepspeed_state_dict(name, &in, &room);
+	if (name->kind == DCP_DEEPSPEED_LAYER) {
 		snprintf(layer, sizeof(layer), "%" PRIu32, name->layer);
 		s.nprefix = 2;
 	}
 	if (s.root && s.root->type != DCP_PV_NONE)
-		rc = dcp_tstate_emit(&s);
-	dcp_ds_close(&in);
+		rc = dcp_torch_state_emit(&s);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
@@ -214,10 +216,10 @@ static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
  * Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them the
  * answer is yes if no rank is missing and no expert has two files.
  */
-static bool experts_are_whole(const struct dcp_ds *ds)
+static bool experts_are_whole(const struct dcp_deepspeed *ds)
 {
 	size_t n;
-	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT, &n);
+	const struct dcp_deepspeed_name *f = dcp_deepspeed_files(ds, DCP_DEEPSPEED_EXPERT, &n);
 
 	if (ds->expert_lanes || ds->tp < 2 || ds->nexperts)
 		return ds->expert_lanes > 1 || ds->nexperts;
@@ -225,19 +227,19 @@ static bool experts_are_whole(const struct dcp_ds *ds)
 		if (f[i].layer == f[i + 1].layer && f[i].expert == f[i + 1].expert)
 			return false;
 	for (uint32_t mp = 0; mp < ds->tp; mp++)
-		if (!dcp_ds_part_of(ds, mp))
+		if (!dcp_deepspeed_part_of(ds, mp))
 			return false;
 	return true;
 }
 
-static int emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
+static int emit_unit(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *file, size_t n)
 {
 	int rc = 0;
 
-	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
+	if (ds->tp > 1 && file->kind == DCP_DEEPSPEED_EXPERT && experts_are_whole(ds))
 		return emit_file(ds, file); /* the first copy counts */
 	if (ds->tp > 1)
-		return dcp_ds_emit_unit(ds, file, n);
+		return dcp_deepspeed_emit_unit(ds, file, n);
 	for (size_t k = 0; rc == 0 && k < n; k++)
 		rc = emit_file(ds, &file[k]);
 	return rc;
@@ -245,23 +247,23 @@ static int emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 
 /* ---- frozen parameters of stage 3 ---- */
 
-static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       const struct dcp_ds_frozen *f)
+static int emit_frozen(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+		       const struct dcp_deepspeed_frozen *f)
 {
-	struct dcp_ds_box whole = { .n = f->numel, .lo = dcp_origin, .len = f->shape };
-	struct dcp_ds_emitter e = { .ds = ds };
+	struct dcp_deepspeed_box whole = { .n = f->numel, .lo = dcp_origin, .len = f->shape };
+	struct dcp_deepspeed_emitter e = { .ds = ds };
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t = { .ndim = f->ndim, .shape = f->shape };
 	uint8_t dtype = DCP_DTYPE_F32;
 	char rank[24];
 	bool alone = ds->nparts == 1;
-	int rc = dcp_ds_frozen_runs(ds, part, f, &e.runs, &dtype, &why);
+	int rc = dcp_deepspeed_frozen_runs(ds, part, f, &e.runs, &dtype, &why);
 
 	if (rc < 0 && rc != -ENOMEM)
 		t.error = why.msg;
 	else if (rc >= 0)
-		rc = dcp_ds_add_pieces(&e, &whole, dtype);
+		rc = dcp_deepspeed_add_pieces(&e, &whole, dtype);
 	t.dtype = (enum dcp_dtype)dtype;
 	t.pieces = DCP_ITEMS(e.pieces, struct dcp_piece);
 	t.npieces = DCP_NITEMS(e.pieces, struct dcp_piece);
@@ -269,10 +271,10 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	if (dcp_buf_printf(&key, "module.%s", f->name) < 0)
 		rc = -ENOMEM;
 	if (rc != -ENOMEM)
-		rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
+		rc = dcp_deepspeed_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
 	if (rc == 0 && ds->zero && !dcp_intern_has(&ds->emitted, f->name)) {
 		t.alias_of = t.error || !alone ? NULL : key.p;
-		rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
+		rc = dcp_deepspeed_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
 	}
 	dcp_buf_finish(&e.runs);
 	dcp_buf_finish(&e.pieces);
@@ -283,17 +285,17 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 
 /* Emit the optimizer in a model file unchanged; if there are several parts, below the name of the
  * rank. */
-static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
+static int emit_optimizer(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part)
 {
 	char rank[24];
 	const char *prefix[] = { rank, "optimizer" };
 	bool alone = ds->nparts == 1;
-	struct dcp_tstate s = { .sink = ds->in->sink,
-				.prefix = alone ? prefix + 1 : prefix,
-				.nprefix = alone ? 1 : 2 };
+	struct dcp_torch_state s = { .sink = ds->in->sink,
+				     .prefix = alone ? prefix + 1 : prefix,
+				     .nprefix = alone ? 1 : 2 };
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
-	int rc = dcp_ds_open(ds, part->model->name, &in, &why);
+	struct dcp_deepspeed_input in;
+	int rc = dcp_deepspeed_open(ds, part->model->name, &in, &why);
 
 	if (rc != 0)
 		return rc < 0 ? rc : 0; /* the file was reported when it was read */
@@ -302,24 +304,24 @@ static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 	s.file = in.file;
 	s.root = dcp_pv_get(dcp_torch_root(in.t), "optimizer");
 	if (s.root)
-		rc = dcp_tstate_emit(&s);
-	dcp_ds_close(&in);
+		rc = dcp_torch_state_emit(&s);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
 /* ---- all of them ---- */
 
-static bool same_unit(const struct dcp_ds *ds, const struct dcp_ds_name *a,
-		      const struct dcp_ds_name *b)
+static bool same_unit(const struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *a,
+		      const struct dcp_deepspeed_name *b)
 {
 	return a->layer == b->layer && a->expert == b->expert &&
-	       (a->kind != DCP_DS_MODEL || a->mp / ds->tp == b->mp / ds->tp);
+	       (a->kind != DCP_DEEPSPEED_MODEL || a->mp / ds->tp == b->mp / ds->tp);
 }
 
 /* Emit the models. In stage 3 the first readable file of a part stands for all its files. */
-static int emit_models(struct dcp_ds *ds)
+static int emit_models(struct dcp_deepspeed *ds)
 {
-	struct dcp_ds_name *one = dcp_arena_calloc(&ds->arena, ds->nparts, sizeof(*one));
+	struct dcp_deepspeed_name *one = dcp_arena_calloc(&ds->arena, ds->nparts, sizeof(*one));
 	size_t n = 0, m;
 	int rc = 0;
 
@@ -336,24 +338,25 @@ static int emit_models(struct dcp_ds *ds)
 	return rc;
 }
 
-int dcp_ds_emit_modules(struct dcp_ds *ds)
+int dcp_deepspeed_emit_modules(struct dcp_deepspeed *ds)
 {
-	static const enum dcp_ds_kind kinds[] = { DCP_DS_LAYER, DCP_DS_EXPERT };
+	static const enum dcp_deepspeed_kind kinds[] = { DCP_DEEPSPEED_LAYER,
+							 DCP_DEEPSPEED_EXPERT };
 	int rc = emit_models(ds);
 
 	for (size_t k = 0; rc == 0 && k < DCP_LEN(kinds); k++) {
 		size_t n, m;
-		const struct dcp_ds_name *f = dcp_ds_files(ds, kinds[k], &n);
+		const struct dcp_deepspeed_name *f = dcp_deepspeed_files(ds, kinds[k], &n);
 
 		for (size_t i = 0; rc == 0 && i < n; i += m) {
 			for (m = 1; i + m < n && same_unit(ds, &f[i], &f[i + m]);)
 				m++;
-			if (!dcp_ds_is_stacked(ds, &f[i]))
+			if (!dcp_deepspeed_is_stacked(ds, &f[i]))
 				rc = emit_unit(ds, &f[i], m);
 		}
 	}
 	if (rc == 0)
-		rc = dcp_ds_emit_stacks(ds);
+		rc = dcp_deepspeed_emit_stacks(ds);
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
 		if (ds->part[i].whole)
 			rc = emit_optimizer(ds, &ds->part[i]);

@@ -20,19 +20,20 @@
 /* Is the weight @name, in a file of @kind, a frozen weight or a buffer, which the optimizer does
  * not have? Tied weights have other names in files of pipeline layers, so there only buffers
  * count. */
-static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
+static bool dcp_deepspeed_is_fp32(const struct dcp_deepspeed *ds, uint8_t kind,
+				  const char *name)
 {
 	if (!ds->zero || dcp_intern_has(&ds->trained, name) ||
 	    dcp_intern_has(&ds->frozen, name) || dcp_intern_has(&ds->emitted, name))
 		return false;
-	return kind == DCP_DS_MODEL || dcp_intern_has(&ds->buffers, name);
+	return kind == DCP_DEEPSPEED_MODEL || dcp_intern_has(&ds->buffers, name);
 }
 
 /* Emit a tensor as module / name: a state dict is flat, even if its names contain dots. */
 static int put_in_front(void *ctx, const struct dcp_tensor *emitted)
 {
-	struct dcp_ds_front *f = ctx;
-	struct dcp_ds *ds = f->ds;
+	struct dcp_deepspeed_front *f = ctx;
+	struct dcp_deepspeed *ds = f->ds;
 	const char *name = emitted->key + strlen("module.");
 	const char *path[2] = { "module", name };
 	struct dcp_tensor t = *emitted;
@@ -49,7 +50,7 @@ static int put_in_front(void *ctx, const struct dcp_tensor *emitted)
 	t.path = path;
 	t.npath = 2;
 	rc = dcp_emit_tensor(ds->in->sink, &t);
-	if (rc < 0 || !dcp_ds_is_fp32(ds, f->file->kind, name))
+	if (rc < 0 || !dcp_deepspeed_is_fp32(ds, f->file->kind, name))
 		return rc;
 	path[0] = "fp32";
 	t.alias_of = t.npieces ? emitted->key : NULL;
@@ -57,25 +58,26 @@ static int put_in_front(void *ctx, const struct dcp_tensor *emitted)
 	return dcp_emit_tensor(ds->in->sink, &t);
 }
 
-struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
+struct dcp_sink dcp_deepspeed_front_sink(struct dcp_deepspeed_front *f)
 {
 	return (struct dcp_sink){ .tensor = put_in_front, .ctx = f, .next = f->ds->in->sink };
 }
 
 /* The state dict in a file: its root, or in a model file the entry "module". */
-const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
-				       const struct dcp_ds_input *in, struct dcp_pv *room)
+const struct dcp_pv *dcp_deepspeed_state_dict(const struct dcp_deepspeed_name *name,
+					      const struct dcp_deepspeed_input *in,
+					      struct dcp_pv *room)
 {
 	*room = dcp_torch_root(in->t);
-	return name->kind == DCP_DS_MODEL ? dcp_pv_get(*room, "module") : room;
+	return name->kind == DCP_DEEPSPEED_MODEL ? dcp_pv_get(*room, "module") : room;
 }
 
 /* The files of one model, layer or expert. */
 struct unit {
-	struct dcp_ds *ds;
-	const struct dcp_ds_name *file;
+	struct dcp_deepspeed *ds;
+	const struct dcp_deepspeed_name *file;
 	size_t n;
-	struct dcp_ds_input *in;
+	struct dcp_deepspeed_input *in;
 	struct dcp_intern *names;    /* of each file: key -> number of the pair */
 	const struct dcp_pv **pairs; /* of each file */
 	struct dcp_torch_tensor *tt; /* of each file: its part of the current tensor */
@@ -86,7 +88,7 @@ struct unit {
 static int number_names(struct unit *u, size_t k)
 {
 	struct dcp_pv room;
-	const struct dcp_pv *dict = dcp_ds_state_dict(&u->file[k], &u->in[k], &room);
+	const struct dcp_pv *dict = dcp_deepspeed_state_dict(&u->file[k], &u->in[k], &room);
 	char odd[24];
 	size_t n = 0;
 	int rc = 0;
@@ -116,9 +118,9 @@ static int open_unit(struct unit *u)
 	for (size_t k = 0; rc == 0 && k < u->n; k++) {
 		struct dcp_err why = { 0 };
 
-		rc = dcp_ds_open(u->ds, u->file[k].name, &u->in[k], &why);
-		if (rc == 1 && u->file[k].kind != DCP_DS_MODEL)
-			rc = dcp_ds_emit_broken(u->ds, u->file[k].name, why.msg);
+		rc = dcp_deepspeed_open(u->ds, u->file[k].name, &u->in[k], &why);
+		if (rc == 1 && u->file[k].kind != DCP_DEEPSPEED_MODEL)
+			rc = dcp_deepspeed_emit_broken(u->ds, u->file[k].name, why.msg);
 		else if (rc == 1)
 			rc = 0;
 		else if (rc == 0)
@@ -130,14 +132,14 @@ static int open_unit(struct unit *u)
 static const char *full_name(struct unit *u, const char *key)
 {
 	dcp_buf_reset(&u->name);
-	if (u->file->kind == DCP_DS_LAYER)
+	if (u->file->kind == DCP_DEEPSPEED_LAYER)
 		dcp_buf_printf(&u->name, "%" PRIu32 ".", u->file->layer);
 	dcp_buf_str(&u->name, key);
 	return dcp_buf_error(&u->name) ? NULL : u->name.p;
 }
 
 /* Make @p the piece of @tt that fills @box; false: its offset does not fit into 64 bits. */
-static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box *box,
+static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_deepspeed_box *box,
 		      uint32_t file, uint32_t ndim, struct dcp_piece *p)
 {
 	uint64_t last = 0, step;
@@ -180,12 +182,13 @@ static int emit_local(struct unit *u, size_t k, const char *key)
 		return -ENOMEM;
 	t.error = dcp_torch_one_piece(tt, 0, &t, &piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, u->file[k].mp);
-	return dcp_ds_emit_one(u->ds, rank, "module", name, &t);
+	return dcp_deepspeed_emit_one(u->ds, rank, "module", name, &t);
 }
 
 /* Add the sum or mean of all ranks as one piece. Returns the reason if that is impossible, or
  * NULL. */
-static const char *add_up(struct unit *u, const struct dcp_ds_whole *w, struct dcp_piece *p)
+static const char *add_up(struct unit *u, const struct dcp_deepspeed_whole *w,
+			  struct dcp_piece *p)
 {
 	struct dcp_term *more = dcp_arena_calloc(&u->scratch, u->n, sizeof(*more));
 	const struct dcp_torch_tensor *tt = u->tt;
@@ -207,10 +210,10 @@ static const char *add_up(struct unit *u, const struct dcp_ds_whole *w, struct d
 	return NULL;
 }
 
-static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whole *w,
+static int emit_whole(struct unit *u, const char *name, const struct dcp_deepspeed_whole *w,
 		      const char *error)
 {
-	struct dcp_ds *ds = u->ds;
+	struct dcp_deepspeed *ds = u->ds;
 	const struct dcp_torch_tensor *tt = u->tt;
 	dcp_auto_buf struct dcp_buf pieces = DCP_BUF_INIT;
 	struct dcp_tensor t = { .dtype = tt->dtype,
@@ -236,10 +239,10 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 		return -ENOMEM;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : pieces.n / sizeof(p);
-	rc = dcp_ds_emit_one(ds, NULL, "module", name, &t);
-	if (rc < 0 || !dcp_ds_is_fp32(ds, u->file->kind, name))
+	rc = dcp_deepspeed_emit_one(ds, NULL, "module", name, &t);
+	if (rc < 0 || !dcp_deepspeed_is_fp32(ds, u->file->kind, name))
 		return rc;
-	return dcp_ds_emit_one(ds, NULL, "fp32", name, &t);
+	return dcp_deepspeed_emit_one(ds, NULL, "fp32", name, &t);
 }
 
 /* Put the tensors with @key of all ranks into u->tt. Returns the reason if they are not pieces of
@@ -279,18 +282,18 @@ static int emit_unjoined(struct unit *u, const char *key)
 /* Emit an object or a broken tensor among the weights, unchanged from rank 0. */
 static int emit_other(struct unit *u, const char *key, uint32_t at)
 {
-	struct dcp_ds_front front = { .ds = u->ds, .file = u->file };
-	struct dcp_sink sink = dcp_ds_front_sink(&front);
+	struct dcp_deepspeed_front front = { .ds = u->ds, .file = u->file };
+	struct dcp_sink sink = dcp_deepspeed_front_sink(&front);
 	const char *name = full_name(u, key);
 	const char *prefix[] = { "module", name };
-	struct dcp_tstate s = { .t = u->in->t,
-				.root = &u->pairs[0][2 * at + 1],
-				.sink = &sink,
-				.prefix = prefix,
-				.nprefix = 2,
-				.file = u->in->file };
+	struct dcp_torch_state s = { .t = u->in->t,
+				     .root = &u->pairs[0][2 * at + 1],
+				     .sink = &sink,
+				     .prefix = prefix,
+				     .nprefix = 2,
+				     .file = u->in->file };
 
-	return name ? dcp_tstate_emit(&s) : -ENOMEM;
+	return name ? dcp_torch_state_emit(&s) : -ENOMEM;
 }
 
 /* Do all ranks hold the same bytes? Only small tensors are compared. */
@@ -300,7 +303,7 @@ static bool all_same(struct unit *u)
 	uint8_t a[4096], b[4096];
 
 	if (!dcp_shape_volume(u->tt->shape, u->tt->ndim, &n) ||
-	    dcp_ckd_mul(&n, n, u->tt->itemsize) || !dcp_ds_may_compare(u->ds, n, u->n))
+	    dcp_ckd_mul(&n, n, u->tt->itemsize) || !dcp_deepspeed_may_compare(u->ds, n, u->n))
 		return false;
 	for (size_t k = 1; k < u->n; k++) {
 		if (!u->tt->row_major || !u->tt[k].row_major || u->tt[k].ndim != u->tt->ndim ||
@@ -326,7 +329,7 @@ static const char *ruled_name(struct unit *u, const char *key, const char *name)
 	static const char tied[] = "tied_modules.";
 	const struct dcp_intern *trained = &u->ds->trained;
 
-	if (u->file->kind != DCP_DS_LAYER || dcp_intern_has(trained, name))
+	if (u->file->kind != DCP_DEEPSPEED_LAYER || dcp_intern_has(trained, name))
 		return name;
 	for (uint32_t i = 0; i < trained->n; i++) {
 		const char *other = dcp_intern_text(trained, i), *dot;
@@ -342,8 +345,8 @@ static const char *ruled_name(struct unit *u, const char *key, const char *name)
 
 /* Do the rules not concern @name? Rules are for parameters, not buffers; if they name every
  * parameter, any other name is an alias. */
-static bool is_unruled(const struct unit *u, const char *name, const struct dcp_ds_rule *rule,
-		       const char *why)
+static bool is_unruled(const struct unit *u, const char *name,
+		       const struct dcp_deepspeed_rule *rule, const char *why)
 {
 	if (!why && !rule->by_default)
 		return false;
@@ -353,18 +356,18 @@ static bool is_unruled(const struct unit *u, const char *name, const struct dcp_
 
 /* If no rule has the name, ranks with equal tensors hold the whole tensor. */
 static const char *rule_of(struct unit *u, const char *key, const char *name,
-			   struct dcp_ds_rule *rule)
+			   struct dcp_deepspeed_rule *rule)
 {
-	const char *why = dcp_ds_rule(u->ds, ruled_name(u, key, name), rule);
+	const char *why = dcp_deepspeed_rule(u->ds, ruled_name(u, key, name), rule);
 	bool unruled = is_unruled(u, name, rule, why);
 
 	if (unruled)
-		*rule = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_AVERAGED };
+		*rule = (struct dcp_deepspeed_rule){ .cut = DCP_DEEPSPEED_CUT_AVERAGED };
 	else if (why)
 		return why;
-	if (rule->cut == DCP_DS_CUT_AVERAGED && all_same(u))
-		rule->cut = DCP_DS_CUT_REPLICATED;
-	return unruled && rule->cut == DCP_DS_CUT_AVERAGED
+	if (rule->cut == DCP_DEEPSPEED_CUT_AVERAGED && all_same(u))
+		rule->cut = DCP_DEEPSPEED_CUT_REPLICATED;
+	return unruled && rule->cut == DCP_DEEPSPEED_CUT_AVERAGED
 		       ? "no rule names it, and ranks have different values of it"
 		       : NULL;
 }
@@ -383,9 +386,9 @@ static bool is_placeholder(const struct unit *u, const char *name,
 static int emit_key(struct unit *u, uint32_t at)
 {
 	const char *key = dcp_pv_str(u->pairs[0][2 * at]), *name, *why;
-	struct dcp_ds_local *local;
-	struct dcp_ds_whole whole;
-	struct dcp_ds_rule rule = { 0 };
+	struct dcp_deepspeed_local *local;
+	struct dcp_deepspeed_whole whole;
+	struct dcp_deepspeed_rule rule = { 0 };
 	int rc;
 
 	if (!key)
@@ -401,21 +404,21 @@ static int emit_key(struct unit *u, uint32_t at)
 	if (is_placeholder(u, name, u->tt))
 		return 0;
 	for (size_t k = 0; !why && k < u->n; k++)
-		local[k] = (struct dcp_ds_local){ u->tt[k].ndim, u->tt[k].shape };
+		local[k] = (struct dcp_deepspeed_local){ u->tt[k].ndim, u->tt[k].shape };
 	if (!why)
 		why = rule_of(u, key, name, &rule);
 	if (!why)
-		why = dcp_ds_join(&rule, local, u->n, &u->scratch, &whole);
+		why = dcp_deepspeed_join(&rule, local, u->n, &u->scratch, &whole);
 	if (!why)
 		return emit_whole(u, name, &whole, NULL);
-	rc = dcp_ds_note_unjoined(u->ds, name, why, &rule);
+	rc = dcp_deepspeed_note_unjoined(u->ds, name, why, &rule);
 	return rc < 0 ? rc : emit_unjoined(u, key);
 }
 
 /* Emit the unit as broken, because the file of a rank is missing or damaged. */
 static int emit_holed(struct unit *u, const char *why)
 {
-	struct dcp_ds_whole none = { 0 };
+	struct dcp_deepspeed_whole none = { 0 };
 	int rc = 0;
 
 	for (size_t k = 0; k < u->n; k++) {
@@ -441,7 +444,7 @@ static int emit_holed(struct unit *u, const char *why)
 
 static int emit_unit_files(struct unit *u)
 {
-	char missing[DCP_DS_NAME_MAX + 40] = "";
+	char missing[DCP_DEEPSPEED_NAME_MAX + 40] = "";
 	int rc = open_unit(u);
 
 	for (size_t k = 0; k < u->n; k++)
@@ -459,7 +462,8 @@ static int emit_unit_files(struct unit *u)
 	return rc;
 }
 
-int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
+int dcp_deepspeed_emit_unit(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *file,
+			    size_t n)
 {
 	struct unit u = { .ds = ds, .file = file, .n = n };
 	int rc = -ENOMEM;
@@ -471,7 +475,7 @@ int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 	dcp_arena_init(&u.scratch, 256u << 20);
 	rc = u.in && u.names && u.pairs && u.tt ? emit_unit_files(&u) : -ENOMEM;
 	for (size_t k = 0; u.in && u.names && k < n; k++) {
-		dcp_ds_close(&u.in[k]);
+		dcp_deepspeed_close(&u.in[k]);
 		dcp_intern_finish(&u.names[k]);
 	}
 	dcp_arena_finish(&u.scratch);

@@ -23,22 +23,24 @@ static const char bias_why[] =
  * values are in order head by head, and the first weight of an MLP is one matrix. No file records
  * these options. But without them the tensor has @height times as many rows as the model is wide.
  */
-static const struct dcp_ds_known neox[DCP_DS_NEOX] = {
-	{ ".*\\b(word_embeddings|final_linear)\\.weight$", DCP_DS_CUT_ROWS, 0, NULL },
-	{ ".*\\battention\\.query_key_value\\.(weight|bias)$", DCP_DS_CUT_ROWS, 3, NULL },
-	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", DCP_DS_CUT_ROWS, 4, NULL },
-	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$",
-	  DCP_DS_CUT_COLUMNS, 0, NULL },
-	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias|scale)$",
-	  DCP_DS_CUT_AVERAGED, 0, NULL },
-	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$", DCP_DS_CUT_AVERAGED, 0,
+static const struct dcp_deepspeed_known neox[DCP_DEEPSPEED_NEOX] = {
+	{ ".*\\b(word_embeddings|final_linear)\\.weight$", DCP_DEEPSPEED_CUT_ROWS, 0, NULL },
+	{ ".*\\battention\\.query_key_value\\.(weight|bias)$", DCP_DEEPSPEED_CUT_ROWS, 3,
 	  NULL },
-	{ ".*", DCP_DS_LIST_UNKNOWN, 0, "it is not known how GPT-NeoX shares it" },
+	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", DCP_DEEPSPEED_CUT_ROWS, 4,
+	  NULL },
+	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$",
+	  DCP_DEEPSPEED_CUT_COLUMNS, 0, NULL },
+	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias|scale)$",
+	  DCP_DEEPSPEED_CUT_AVERAGED, 0, NULL },
+	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$",
+	  DCP_DEEPSPEED_CUT_AVERAGED, 0, NULL },
+	{ ".*", DCP_DEEPSPEED_LIST_UNKNOWN, 0, "it is not known how GPT-NeoX shares it" },
 	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.bias$",
-	  DCP_DS_LIST_REFUSED, 0, bias_why },
+	  DCP_DEEPSPEED_LIST_REFUSED, 0, bias_why },
 };
 
-bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width)
+bool dcp_deepspeed_is_neox(struct dcp_pv args, uint64_t *width)
 {
 	const struct dcp_pv *v = dcp_pv_get(args, "hidden_size");
 
@@ -104,7 +106,7 @@ static int look_at_config(char *text)
  * of the run are in configs/ of the checkpoint, as YAML or JSON, if they were saved; the default is
  * no. Returns 1, 0, or -1 if the options are not there.
  */
-static int is_parallel(struct dcp_ds *ds)
+static int is_parallel(struct dcp_deepspeed *ds)
 {
 	dcp_auto_dir struct dcp_dir dir = { 0 };
 	int found = -1;
@@ -134,13 +136,14 @@ static int is_parallel(struct dcp_ds *ds)
 	return found;
 }
 
-void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_DS_NEOX])
+void dcp_deepspeed_neox(struct dcp_deepspeed *ds, uint64_t width,
+			struct dcp_deepspeed_known out[DCP_DEEPSPEED_NEOX])
 {
-	struct dcp_ds_known *bias = &out[DCP_DS_NEOX - 1];
+	struct dcp_deepspeed_known *bias = &out[DCP_DEEPSPEED_NEOX - 1];
 	int parallel = is_parallel(ds);
 
 	memcpy(out, neox, sizeof(neox));
-	for (size_t i = 0; i < DCP_DS_NEOX; i++)
+	for (size_t i = 0; i < DCP_DEEPSPEED_NEOX; i++)
 		out[i].height *= width;
 	/*
 	 * The bias of a weight that is cut by columns. With gpt_j_residual every rank has its own
@@ -148,8 +151,8 @@ void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_
 	 * same bias, which is added to the sum.
 	 */
 	if (parallel >= 0)
-		*bias = (struct dcp_ds_known){ bias->pattern,
-					       parallel ? DCP_DS_CUT_SUMMED
-							: DCP_DS_CUT_REPLICATED,
-					       0, NULL };
+		*bias = (struct dcp_deepspeed_known){ bias->pattern,
+						      parallel ? DCP_DEEPSPEED_CUT_SUMMED
+							       : DCP_DEEPSPEED_CUT_REPLICATED,
+						      0, NULL };
 }

@@ -39,23 +39,24 @@ struct entries {
 };
 
 /* The param_groups of the wrapped optimizer. */
-static const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n)
+static const struct dcp_pv *dcp_deepspeed_param_groups(const struct dcp_deepspeed_reading *r,
+						       size_t *n)
 {
 	return dcp_pv_items(dcp_pv_at(r->base, "param_groups"), n);
 }
 
 /* Does the param_group of flat tensor @i say that Muon is its optimizer? */
-static bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i)
+static bool dcp_deepspeed_is_muon(const struct dcp_deepspeed_reading *r, size_t i)
 {
 	size_t n;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *muon;
+	const struct dcp_pv *group = dcp_deepspeed_param_groups(r, &n), *muon;
 
 	muon = i < n && !r->waves ? dcp_pv_get(group[i], "use_muon") : NULL;
 	return muon && muon->type == DCP_PV_BOOL && muon->b;
 }
 
 /* Replace a list of lists by the elements of the inner lists, in order. */
-static int flatten_lists(struct dcp_ds_reading *r, struct entries *e)
+static int flatten_lists(struct dcp_deepspeed_reading *r, struct entries *e)
 {
 	struct dcp_pv *all;
 	size_t n = 0, m, total = 0;
@@ -78,7 +79,7 @@ static int flatten_lists(struct dcp_ds_reading *r, struct entries *e)
 	return 0;
 }
 
-static int find_entries(struct dcp_ds_reading *r, struct entries *e)
+static int find_entries(struct dcp_deepspeed_reading *r, struct entries *e)
 {
 	*e = (struct entries){ .listed = r->base.type == DCP_PV_LIST };
 	if (e->listed) {
@@ -91,11 +92,11 @@ static int find_entries(struct dcp_ds_reading *r, struct entries *e)
 
 /* The number of the parameter @id. Before torch 1.6, @id was the parameter's address: its place in
  * the param_groups gives the number. */
-static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
+static uint64_t number_of(const struct dcp_deepspeed_reading *r, struct dcp_pv id)
 {
 	uint64_t number = UINT64_MAX, other;
 	size_t n, m, at = 0;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *item;
+	const struct dcp_pv *group = dcp_deepspeed_param_groups(r, &n), *item;
 
 	if (!dcp_pv_u64(id, &number) || number < r->nflat)
 		return number;
@@ -112,8 +113,9 @@ static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
  * The states of entry @i, and the number of their flat tensor. The wrapped optimizer has one
  * parameter for each flat tensor, numbered in order.
  */
-static const struct dcp_pv *find_states(const struct dcp_ds_reading *r, const struct entries *e,
-					size_t i, uint64_t *flat, size_t *n)
+static const struct dcp_pv *find_states(const struct dcp_deepspeed_reading *r,
+					const struct entries *e, size_t i, uint64_t *flat,
+					size_t *n)
 {
 	*n = 0;
 	*flat = e->listed ? i : number_of(r, e->item[2 * i]);
@@ -122,7 +124,7 @@ static const struct dcp_pv *find_states(const struct dcp_ds_reading *r, const st
 	return dcp_pv_pairs(e->item[e->listed ? i : 2 * i + 1], n);
 }
 
-static int number_states(struct dcp_ds_reading *r, const struct entries *e)
+static int number_states(struct dcp_deepspeed_reading *r, const struct entries *e)
 {
 	uint64_t flat;
 	size_t n;
@@ -141,14 +143,15 @@ static int number_states(struct dcp_ds_reading *r, const struct entries *e)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-static int add_common(struct dcp_ds_reading *r, const struct dcp_ds_common *c)
+static int add_common(struct dcp_deepspeed_reading *r, const struct dcp_deepspeed_common *c)
 {
 	return dcp_buf_add(&r->part->common, c, sizeof(*c));
 }
 
-static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
+static int add_value(struct dcp_deepspeed_reading *r, uint32_t flat, uint32_t state,
+		     struct dcp_pv v)
 {
-	struct dcp_ds_common c = { .flat = flat, .state = state };
+	struct dcp_deepspeed_common c = { .flat = flat, .state = state };
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	int rc = dcp_pyjson_write(&json, NULL, v, NULL, 0);
 
@@ -163,7 +166,8 @@ static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, st
 
 /* Emit a state that does not have a value for each element (scales of quantized moments, factors)
  * unchanged. */
-static int emit_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
+static int emit_odd(struct dcp_deepspeed_reading *r, uint32_t flat, uint32_t state,
+		    struct dcp_pv v)
 {
 	char number[16];
 	const char *path[] = { r->rank->name->name,
@@ -174,13 +178,14 @@ static int emit_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, str
 			       dcp_intern_text(&r->ds->states, state) };
 
 	snprintf(number, sizeof(number), "%" PRIu32, flat);
-	return dcp_ds_emit_value(r->ds, r->in, v, path, DCP_LEN(path));
+	return dcp_deepspeed_emit_value(r->ds, r->in, v, path, DCP_LEN(path));
 }
 
-static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
+static int take_state(struct dcp_deepspeed_reading *r, uint32_t flat, uint32_t state,
+		      struct dcp_pv v)
 {
-	struct dcp_ds_place *row = r->rank->place + (size_t)flat * r->rank->nstates;
-	struct dcp_ds_common c = { .flat = flat, .state = state };
+	struct dcp_deepspeed_place *row = r->rank->place + (size_t)flat * r->rank->nstates;
+	struct dcp_deepspeed_common c = { .flat = flat, .state = state };
 	bool first = r->rank->name == r->part->first;
 	struct dcp_torch_tensor tt;
 	struct dcp_err why = { 0 };
@@ -192,18 +197,18 @@ static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, s
 		return first ? add_value(r, flat, state, v) : 0;
 	if (rc < 0)
 		return emit_odd(r, flat, state, v);
-	dcp_ds_place_tensor(r->in, &tt, &c.place);
+	dcp_deepspeed_place_tensor(r->in, &tt, &c.place);
 	c.ndim = tt.ndim;
 	if (c.place.n == 1 && (tt.ndim == 0 || row[0].n != 1))
 		return first ? add_common(r, &c) : 0;
 	if (tt.ndim != 1 || !c.place.there ||
-	    (c.place.n < row[0].n && !dcp_ds_is_muon(r, flat)))
+	    (c.place.n < row[0].n && !dcp_deepspeed_is_muon(r, flat)))
 		return emit_odd(r, flat, state, v);
 	row[state] = c.place;
 	return 0;
 }
 
-static int take_states(struct dcp_ds_reading *r, const struct entries *e)
+static int take_states(struct dcp_deepspeed_reading *r, const struct entries *e)
 {
 	uint64_t flat;
 	size_t n;
@@ -226,7 +231,8 @@ static int take_states(struct dcp_ds_reading *r, const struct entries *e)
 }
 
 /* Add a step of one group, or of all groups, to each of its flat tensors. */
-static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat, size_t n)
+static int add_step(struct dcp_deepspeed_reading *r, struct dcp_pv step, uint32_t *flat,
+		    size_t n)
 {
 	uint32_t state;
 	int rc = 0;
@@ -239,11 +245,11 @@ static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat
 }
 
 /* Read steps: fused optimizers have one in each group, elastic checkpoints one for all groups. */
-static int take_group_steps(struct dcp_ds_reading *r)
+static int take_group_steps(struct dcp_deepspeed_reading *r)
 {
 	const struct dcp_pv *once = dcp_pv_get(r->dict, "base_optimizer_state_step");
 	size_t n = 0;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n);
+	const struct dcp_pv *group = dcp_deepspeed_param_groups(r, &n);
 	uint32_t flat = 0;
 	int rc = 0;
 
@@ -267,18 +273,18 @@ static int take_group_steps(struct dcp_ds_reading *r)
 	return rc;
 }
 
-static int take_master(struct dcp_ds_reading *r)
+static int take_master(struct dcp_deepspeed_reading *r)
 {
 	for (size_t i = 0; i < r->nflat; i++)
-		if (dcp_ds_take_place(r->in, r->flat[i],
-				      &r->rank->place[i * r->rank->nstates]) < 0)
+		if (dcp_deepspeed_take_place(r->in, r->flat[i],
+					     &r->rank->place[i * r->rank->nstates]) < 0)
 			return -ENOMEM;
 	return 0;
 }
 
 /* Read all states of the file: flat states are placed, common states are kept, others are
  * emitted. */
-static int dcp_ds_read_moments(struct dcp_ds_reading *r)
+static int dcp_deepspeed_read_moments(struct dcp_deepspeed_reading *r)
 {
 	struct entries e;
 	int rc = find_entries(r, &e);
@@ -298,7 +304,7 @@ static int dcp_ds_read_moments(struct dcp_ds_reading *r)
 	return rc == 0 ? take_group_steps(r) : rc;
 }
 
-static int spoil_rank(struct dcp_ds_reading *r, const char *why)
+static int spoil_rank(struct dcp_deepspeed_reading *r, const char *why)
 {
 	r->rank->why = why;
 	return why ? 0 : -ENOMEM;
@@ -307,7 +313,7 @@ static int spoil_rank(struct dcp_ds_reading *r, const char *why)
 /* ---- what is where ---- */
 
 /* Read the flat tensors from lists, one list for each group. */
-static int flatten_groups(struct dcp_ds_reading *r, struct dcp_pv v)
+static int flatten_groups(struct dcp_deepspeed_reading *r, struct dcp_pv v)
 {
 	const struct dcp_pv *group = dcp_pv_items(v, &r->nlists), *item;
 	struct dcp_pv *flat;
@@ -333,7 +339,7 @@ static int flatten_groups(struct dcp_ds_reading *r, struct dcp_pv v)
 	return 0;
 }
 
-static int find_flat(struct dcp_ds_reading *r)
+static int find_flat(struct dcp_deepspeed_reading *r)
 {
 	const struct dcp_pv *v = dcp_pv_get(r->dict, "single_partition_of_fp32_groups");
 	const struct dcp_pv *old = dcp_pv_get(r->dict, "local_sub_partitions_of_fp32_groups");
@@ -352,16 +358,18 @@ static int find_flat(struct dcp_ds_reading *r)
 		r->nlists = r->nflat;
 		return 0;
 	}
-	return spoil_rank(r, dcp_ds_text(r->ds,
-					 "%s has no master weights: neither "
-					 "single_partition_of_fp32_groups nor fp32_flat_groups",
-					 r->rank->name->name));
+	return spoil_rank(
+		r, dcp_deepspeed_text(r->ds,
+				      "%s has no master weights: neither "
+				      "single_partition_of_fp32_groups nor fp32_flat_groups",
+				      r->rank->name->name));
 }
 
 /* ---- how it is cut ---- */
 
 /* The field @what of sub-group @i of stage 3, which only the newest releases write; or NONE. */
-static struct dcp_pv own_words(const struct dcp_ds_reading *r, size_t i, const char *what)
+static struct dcp_pv own_words(const struct dcp_deepspeed_reading *r, size_t i,
+			       const char *what)
 {
 	const char *groups = r->stage == 3 ? "ds_zero_partition_groups" : "";
 
@@ -369,7 +377,7 @@ static struct dcp_pv own_words(const struct dcp_ds_reading *r, size_t i, const c
 }
 
 /* The number of ranks that group @i is cut over; 0: the file does not say it. */
-static uint32_t count_of(const struct dcp_ds_reading *r, size_t i)
+static uint32_t count_of(const struct dcp_deepspeed_reading *r, size_t i)
 {
 	struct dcp_pv v = own_words(r, i, "partition_count");
 	uint64_t n;
@@ -381,7 +389,7 @@ static uint32_t count_of(const struct dcp_ds_reading *r, size_t i)
 	return dcp_pv_u64(v, &n) && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
-static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
+static int take_gaps(struct dcp_deepspeed_reading *r, struct dcp_deepspeed_list *list)
 {
 	const struct dcp_pv all = dcp_pv_at(r->dict, "param_alignment_paddings");
 	size_t n, m;
@@ -407,10 +415,10 @@ static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 
 /* Read the number of shares: groups of experts have the name of their expert-parallel group, such
  * as "ep_size_4". */
-static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list)
+static void take_shares(const struct dcp_deepspeed_reading *r, struct dcp_deepspeed_list *list)
 {
 	size_t n;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n);
+	const struct dcp_pv *group = dcp_deepspeed_param_groups(r, &n);
 
 	for (size_t i = 0; i < n && i < r->nlists; i++) {
 		const char *name = dcp_pv_str(dcp_pv_at(group[i], "name"));
@@ -423,7 +431,8 @@ static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list
 }
 
 /* The number of ranks that all parameters except experts are cut over. */
-static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_list *list)
+static uint32_t find_world(const struct dcp_deepspeed_reading *r,
+			   const struct dcp_deepspeed_list *list)
 {
 	uint64_t said;
 	uint32_t world = 0;
@@ -438,10 +447,10 @@ static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_l
 }
 
 /* Read the lists and numbers of the first readable file, which hold for the other files, too. */
-static int take_first(struct dcp_ds_reading *r)
+static int take_first(struct dcp_deepspeed_reading *r)
 {
-	struct dcp_ds_part *part = r->part;
-	struct dcp_ds_list *list =
+	struct dcp_deepspeed_part *part = r->part;
+	struct dcp_deepspeed_list *list =
 		dcp_arena_calloc(&r->ds->arena, r->nlists + 1, sizeof(*list));
 	uint32_t flat = 0;
 
@@ -454,7 +463,7 @@ static int take_first(struct dcp_ds_reading *r)
 		list[i].count = count_of(r, i);
 		list[i].flat = flat;
 		list[i].waves = r->waves ? r->waves[i] : 1;
-		list[i].muon = dcp_ds_is_muon(r, i);
+		list[i].muon = dcp_deepspeed_is_muon(r, i);
 		flat += list[i].waves;
 	}
 	take_shares(r, list);
@@ -468,7 +477,7 @@ static int take_first(struct dcp_ds_reading *r)
 }
 
 /* Read which slice of each sub-group the file has, if it says so. */
-static int take_slices(struct dcp_ds_reading *r)
+static int take_slices(struct dcp_deepspeed_reading *r)
 {
 	uint64_t slice;
 
@@ -484,54 +493,57 @@ static int take_slices(struct dcp_ds_reading *r)
 	return 0;
 }
 
-static int compare_first(struct dcp_ds_reading *r)
+static int compare_first(struct dcp_deepspeed_reading *r)
 {
-	const struct dcp_ds_part *part = r->part;
+	const struct dcp_deepspeed_part *part = r->part;
 	const char *a = r->rank->name->name, *b = part->first->name;
 
 	if (r->stage != part->stage)
 		return spoil_rank(
-			r, dcp_ds_text(r->ds, "%s is of another ZeRO stage than %s", a, b));
+			r,
+			dcp_deepspeed_text(r->ds, "%s is of another ZeRO stage than %s", a, b));
 	if (r->nflat != part->nflat || r->nlists != part->nlists)
-		return spoil_rank(r, dcp_ds_text(r->ds,
-						 "%s has %zu flat groups, %s has %" PRIu32
-						 ": are they of one save?",
-						 a, r->nflat, b, part->nflat));
+		return spoil_rank(r,
+				  dcp_deepspeed_text(r->ds,
+						     "%s has %zu flat groups, %s has %" PRIu32
+						     ": are they of one save?",
+						     a, r->nflat, b, part->nflat));
 	for (size_t i = 0; i < r->nlists; i++) {
 		uint32_t n = count_of(r, i);
 
 		if (n && n != part->list[i].count)
-			return spoil_rank(r, dcp_ds_text(r->ds,
-							 "%s was saved by %" PRIu32
-							 " ranks, %s by %" PRIu32
-							 ": are they of one save?",
-							 a, n, b, part->list[i].count));
+			return spoil_rank(r, dcp_deepspeed_text(r->ds,
+								"%s was saved by %" PRIu32
+								" ranks, %s by %" PRIu32
+								": are they of one save?",
+								a, n, b, part->list[i].count));
 		if (r->waves && r->waves[i] != part->list[i].waves)
-			return spoil_rank(r, dcp_ds_text(r->ds,
-							 "%s has %" PRIu32
-							 " slices of group %zu, %s has %" PRIu32
-							 ": are they of one save?",
-							 a, r->waves[i], i, b,
-							 part->list[i].waves));
+			return spoil_rank(
+				r,
+				dcp_deepspeed_text(r->ds,
+						   "%s has %" PRIu32
+						   " slices of group %zu, %s has %" PRIu32
+						   ": are they of one save?",
+						   a, r->waves[i], i, b, part->list[i].waves));
 	}
 	if (r->rank->name->dp >= part->world)
-		return spoil_rank(r,
-				  dcp_ds_text(r->ds,
+		return spoil_rank(
+			r, dcp_deepspeed_text(r->ds,
 					      "%s is not of this save: by %s there are %" PRIu32
 					      " ranks",
 					      a, b, part->world));
 	return 0;
 }
 
-static int read_rank(struct dcp_ds_reading *r)
+static int read_rank(struct dcp_deepspeed_reading *r)
 {
 	const struct dcp_pv *dict =
 		dcp_pv_get(dcp_torch_root(r->in->t), "optimizer_state_dict");
 	int rc;
 
 	if (!dict)
-		return spoil_rank(r, dcp_ds_text(r->ds, "%s has no optimizer_state_dict",
-						 r->rank->name->name));
+		return spoil_rank(r, dcp_deepspeed_text(r->ds, "%s has no optimizer_state_dict",
+							r->rank->name->name));
 	r->dict = *dict;
 	rc = find_flat(r);
 	if (rc < 0 || r->rank->why)
@@ -540,30 +552,32 @@ static int read_rank(struct dcp_ds_reading *r)
 	if (rc == 0 && !r->rank->why)
 		rc = take_slices(r);
 	if (rc == 0 && !r->rank->why)
-		rc = dcp_ds_take_rules(r->ds, r->dict);
-	return rc < 0 || r->rank->why ? rc : dcp_ds_read_moments(r);
+		rc = dcp_deepspeed_take_rules(r->ds, r->dict);
+	return rc < 0 || r->rank->why ? rc : dcp_deepspeed_read_moments(r);
 }
 
-int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
+int dcp_deepspeed_read_optims(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < part->nranks; i++) {
-		struct dcp_ds_rank *rank = &part->rank[i];
+		struct dcp_deepspeed_rank *rank = &part->rank[i];
 		struct dcp_err why = { 0 };
-		struct dcp_ds_input in;
-		struct dcp_ds_reading r = { .ds = ds, .part = part, .rank = rank, .in = &in };
+		struct dcp_deepspeed_input in;
+		struct dcp_deepspeed_reading r = {
+			.ds = ds, .part = part, .rank = rank, .in = &in
+		};
 
 		if (i > 0 && rank[-1].name->dp == rank->name->dp) {
-			rc = spoil_rank(&r,
-					dcp_ds_text(ds, "%s and %s are both of rank %" PRIu32,
+			rc = spoil_rank(&r, dcp_deepspeed_text(
+						    ds, "%s and %s are both of rank %" PRIu32,
 						    rank[-1].name->name, rank->name->name,
 						    rank->name->dp));
 			if (rc == 0)
-				rc = dcp_ds_emit_broken(ds, rank->name->name, rank->why);
+				rc = dcp_deepspeed_emit_broken(ds, rank->name->name, rank->why);
 			continue;
 		}
-		rc = dcp_ds_open(ds, rank->name->name, &in, &why);
+		rc = dcp_deepspeed_open(ds, rank->name->name, &in, &why);
 		if (rc < 0)
 			break;
 		if (rc == 1) {
@@ -571,11 +585,11 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		} else {
 			rc = read_rank(&r);
 			if (rc == 0)
-				rc = dcp_ds_emit_rest(ds, rank->name, &in);
-			dcp_ds_close(&in);
+				rc = dcp_deepspeed_emit_rest(ds, rank->name, &in);
+			dcp_deepspeed_close(&in);
 		}
 		if (rc == 0 && rank->why)
-			rc = dcp_ds_emit_broken(ds, rank->name->name, rank->why);
+			rc = dcp_deepspeed_emit_broken(ds, rank->name->name, rank->why);
 	}
 	return rc;
 }

@@ -33,8 +33,8 @@
 static const char senseless[] = "its affine_map is invalid";
 
 struct reading {
-	struct dcp_ds *ds;
-	struct dcp_ds_map *map;
+	struct dcp_deepspeed *ds;
+	struct dcp_deepspeed_map *map;
 	const char *why;
 };
 
@@ -106,7 +106,7 @@ static bool is_first(struct dcp_pv locations, uint64_t rank)
 }
 
 static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard, uint64_t rank,
-		      struct dcp_ds_block *out, size_t *n)
+		      struct dcp_deepspeed_block *out, size_t *n)
 {
 	const struct dcp_pv *scale = dcp_pv_get(v, "scale");
 	const uint64_t *len = NULL;
@@ -130,11 +130,11 @@ static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard,
 }
 
 static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
-		     struct dcp_ds_shard *out)
+		     struct dcp_deepspeed_shard *out)
 {
 	size_t n;
 	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(v, "pieces"), &n);
-	struct dcp_ds_block *block;
+	struct dcp_deepspeed_block *block;
 	uint64_t volume;
 	int rc = take_dims(r, dcp_pv_at(v, "shard_shape"), &out->shape, NULL);
 
@@ -153,13 +153,13 @@ static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 
 /* Read one parameter of an affine_map. @why: the reason why it cannot be used, or NULL. 0 or
  * -ENOMEM. */
-static int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
-			   const char **why)
+static int dcp_deepspeed_read_map(struct dcp_deepspeed *ds, struct dcp_pv v,
+				  struct dcp_deepspeed_map *out, const char **why)
 {
 	struct reading r = { .ds = ds, .map = out };
 	size_t n;
 	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(v, "ranks"), &n);
-	struct dcp_ds_shard *shard;
+	struct dcp_deepspeed_shard *shard;
 	uint64_t volume, rank;
 	int rc = take_dims(&r, dcp_pv_at(v, "logical_shape"), &out->shape, &out->ndim);
 
@@ -183,22 +183,22 @@ static int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map
 enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 
 enum {
-	LIST_VOCABULARY = DCP_DS_CUT_COUNT,
-	LIST_REFUSED = DCP_DS_LIST_REFUSED,
-	LIST_UNKNOWN = DCP_DS_LIST_UNKNOWN,
+	LIST_VOCABULARY = DCP_DEEPSPEED_CUT_COUNT,
+	LIST_REFUSED = DCP_DEEPSPEED_LIST_REFUSED,
+	LIST_UNKNOWN = DCP_DEEPSPEED_LIST_UNKNOWN,
 };
 
 struct pattern {
 	struct dcp_regex *re; /* NULL: it matches a single name, in rules->names */
 	const char *text;
-	uint8_t list; /* enum dcp_ds_cut, or one of those above */
-	const struct dcp_ds_sub *sub;
-	const struct dcp_ds_map *map;
-	uint64_t height; /* as in struct dcp_ds_rule */
+	uint8_t list; /* enum dcp_deepspeed_cut, or one of those above */
+	const struct dcp_deepspeed_sub *sub;
+	const struct dcp_deepspeed_map *map;
+	uint64_t height; /* as in struct dcp_deepspeed_rule */
 	const char *why; /* why such names cannot be joined, or NULL */
 };
 
-struct dcp_ds_rules {
+struct dcp_deepspeed_rules {
 	struct dcp_buf patterns, exact; /* struct pattern, each */
 	size_t n;
 	struct dcp_intern names; /* list and name -> number in exact */
@@ -213,10 +213,10 @@ static const struct {
 	const char *name;
 	uint8_t list;
 } lists[] = {
-	{ "tp_replicated_parameter_patterns", DCP_DS_CUT_REPLICATED },
-	{ "parameter_to_average_patterns", DCP_DS_CUT_AVERAGED },
-	{ "parameter_with_2_sub_params_cat_dim_0", DCP_DS_CUT_HALVES },
-	{ "parameter_with_row_parallelism_patterns", DCP_DS_CUT_COLUMNS },
+	{ "tp_replicated_parameter_patterns", DCP_DEEPSPEED_CUT_REPLICATED },
+	{ "parameter_to_average_patterns", DCP_DEEPSPEED_CUT_AVERAGED },
+	{ "parameter_with_2_sub_params_cat_dim_0", DCP_DEEPSPEED_CUT_HALVES },
+	{ "parameter_with_row_parallelism_patterns", DCP_DEEPSPEED_CUT_COLUMNS },
 	{ "vocabulary_parameter_patterns", LIST_VOCABULARY },
 };
 
@@ -237,9 +237,10 @@ static bool is_exact(const char *p, uint8_t list, struct dcp_buf *out)
 	return *p && !dcp_buf_error(out);
 }
 
-static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dcp_buf *name)
+static int add_exact(struct dcp_deepspeed *ds, const struct pattern *p,
+		     const struct dcp_buf *name)
 {
-	struct dcp_ds_rules *rules = ds->rules;
+	struct dcp_deepspeed_rules *rules = ds->rules;
 	int rc = dcp_intern_add(&rules->names, name->p, name->n, DCP_INTERN_NONE, NULL);
 
 	if (rc == 1)
@@ -247,10 +248,10 @@ static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dc
 	return rc < 0 || dcp_buf_error(&rules->exact) ? -ENOMEM : 0;
 }
 
-static int add_text(struct dcp_ds *ds, const char *text, struct pattern p)
+static int add_text(struct dcp_deepspeed *ds, const char *text, struct pattern p)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	struct dcp_ds_rules *rules = ds->rules;
+	struct dcp_deepspeed_rules *rules = ds->rules;
 	struct dcp_err why = { 0 };
 	int rc;
 
@@ -275,13 +276,13 @@ static int add_text(struct dcp_ds *ds, const char *text, struct pattern p)
 	return dcp_buf_error(&rules->patterns);
 }
 
-static int add_neox(struct dcp_ds *ds, uint64_t width)
+static int add_neox(struct dcp_deepspeed *ds, uint64_t width)
 {
-	struct dcp_ds_known known[DCP_DS_NEOX];
+	struct dcp_deepspeed_known known[DCP_DEEPSPEED_NEOX];
 	int rc = 0;
 
-	dcp_ds_neox(ds, width, known);
-	for (size_t i = 0; rc == 0 && i < DCP_DS_NEOX; i++)
+	dcp_deepspeed_neox(ds, width, known);
+	for (size_t i = 0; rc == 0 && i < DCP_DEEPSPEED_NEOX; i++)
 		rc = add_text(ds, known[i].pattern,
 			      (struct pattern){ .list = known[i].list,
 						.height = known[i].height,
@@ -289,12 +290,12 @@ static int add_neox(struct dcp_ds *ds, uint64_t width)
 	return rc;
 }
 
-static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
+static int add_pattern(struct dcp_deepspeed *ds, struct dcp_pv v, struct pattern p)
 {
 	return dcp_pv_str(v) ? add_text(ds, dcp_pv_str(v), p) : 0;
 }
 
-static int add_patterns(struct dcp_ds *ds, const struct dcp_pv *list, uint8_t kind)
+static int add_patterns(struct dcp_deepspeed *ds, const struct dcp_pv *list, uint8_t kind)
 {
 	size_t n = 0;
 	const struct dcp_pv *item = list ? dcp_pv_items(*list, &n) : NULL;
@@ -307,7 +308,7 @@ static int add_patterns(struct dcp_ds *ds, const struct dcp_pv *list, uint8_t ki
 
 /* ---- parameters made of others (fused QKV) ---- */
 
-static int take_widths(struct dcp_ds *ds, struct dcp_pv v, uint64_t **out, uint32_t *n)
+static int take_widths(struct dcp_deepspeed *ds, struct dcp_pv v, uint64_t **out, uint32_t *n)
 {
 	size_t len = 0;
 	const struct dcp_pv *item = dcp_pv_items(v, &len);
@@ -334,7 +335,7 @@ static bool adds_up(const uint64_t *width, uint32_t n, uint64_t all)
 
 /* Read {"patterns": [..], "shape": ((q, k, v), -1), "partition_dim": 0}, or a SubparamShape object
  * with these fields. */
-static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
+static int take_sub(struct dcp_deepspeed *ds, struct dcp_pv v, struct dcp_deepspeed_sub *sub)
 {
 	const struct dcp_pv *shape = dcp_pv_get(v, "shape"),
 			    *dim = dcp_pv_get(v, "partition_dim");
@@ -356,7 +357,7 @@ static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
 		uint32_t nwidths = 0;
 
 		if (item[i].type == DCP_PV_INT && item[i].i < 0) {
-			sub->shape[i] = DCP_DS_OPEN;
+			sub->shape[i] = DCP_DEEPSPEED_OPEN;
 		} else if (dcp_pv_u64(item[i], &len)) {
 			sub->shape[i] = len;
 		} else {
@@ -374,8 +375,8 @@ static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
 }
 
 /* Read sub_param_shard_widths[pattern]: for each sub-tensor, the share of every rank. */
-static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv pattern,
-		       struct dcp_ds_sub *sub)
+static int take_shards(struct dcp_deepspeed *ds, struct dcp_pv info, struct dcp_pv pattern,
+		       struct dcp_deepspeed_sub *sub)
 {
 	const struct dcp_pv *all = dcp_pv_get(info, "sub_param_shard_widths"), *of, *item;
 	size_t n = 0;
@@ -404,7 +405,7 @@ static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv patt
 	return rc;
 }
 
-static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
+static int take_subs(struct dcp_deepspeed *ds, struct dcp_pv info)
 {
 	const struct dcp_pv *all = dcp_pv_get(info, "parameter_with_sub_params");
 	size_t n = 0, npatterns;
@@ -416,7 +417,8 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 
 		p = patterns ? dcp_pv_items(*patterns, &npatterns) : NULL;
 		for (size_t k = 0; rc == 0 && p && k < npatterns; k++) {
-			struct dcp_ds_sub *sub = dcp_arena_calloc(&ds->arena, 1, sizeof(*sub));
+			struct dcp_deepspeed_sub *sub =
+				dcp_arena_calloc(&ds->arena, 1, sizeof(*sub));
 
 			if (!sub)
 				return -ENOMEM;
@@ -424,9 +426,10 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 			if (rc == 0)
 				rc = take_shards(ds, info, p[k], sub);
 			if (rc == 0)
-				rc = add_pattern(ds, p[k],
-						 (struct pattern){ .list = DCP_DS_CUT_SUBS,
-								   .sub = sub });
+				rc = add_pattern(
+					ds, p[k],
+					(struct pattern){ .list = DCP_DEEPSPEED_CUT_SUBS,
+							  .sub = sub });
 		}
 	}
 	if (rc == -EINVAL) {
@@ -438,18 +441,18 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 
 /* ---- all of it ---- */
 
-static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
+static int take_map(struct dcp_deepspeed *ds, struct dcp_pv pattern, struct dcp_pv v)
 {
-	struct dcp_ds_map *map = dcp_arena_calloc(&ds->arena, 1, sizeof(*map));
-	struct pattern p = { .list = DCP_DS_CUT_MAP, .map = map };
-	int rc = map ? dcp_ds_read_map(ds, v, map, &p.why) : -ENOMEM;
+	struct dcp_deepspeed_map *map = dcp_arena_calloc(&ds->arena, 1, sizeof(*map));
+	struct pattern p = { .list = DCP_DEEPSPEED_CUT_MAP, .map = map };
+	int rc = map ? dcp_deepspeed_read_map(ds, v, map, &p.why) : -ENOMEM;
 
 	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
 }
 
 /* Read affine_map. Some layouts (of fused projections) are only in affine_map and in no list. So if
  * its version is unknown, the lists cannot replace it, and nothing is joined. */
-static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
+static int take_maps(struct dcp_deepspeed *ds, struct dcp_pv info)
 {
 	const struct dcp_pv *all = dcp_pv_get(info, "affine_map");
 	const struct dcp_pv *params = all ? dcp_pv_get(*all, "params") : NULL;
@@ -467,7 +470,7 @@ static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
 	return rc;
 }
 
-static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
+static int take_refused(struct dcp_deepspeed *ds, struct dcp_pv info)
 {
 	const struct dcp_pv *not = dcp_pv_get(info, "autotp_unsupported_parameter_patterns");
 	const struct dcp_pv *kv;
@@ -479,8 +482,8 @@ static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
 	for (size_t i = 0; rc == 0 && kv && i < n; i++) {
 		const char *why = dcp_pv_str(kv[2 * i + 1]);
 
-		why = dcp_ds_text(ds, "DeepSpeed says that it cannot be joined: %.200s",
-				  why ? why : "no reason is given");
+		why = dcp_deepspeed_text(ds, "DeepSpeed says that it cannot be joined: %.200s",
+					 why ? why : "no reason is given");
 		rc = why ? add_pattern(ds, kv[2 * i],
 				       (struct pattern){ .list = LIST_REFUSED, .why = why })
 			 : -ENOMEM;
@@ -496,7 +499,7 @@ static bool needs_widths(struct dcp_pv info)
 		     (v->type == DCP_PV_INT && v->i > 0));
 }
 
-int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
+int dcp_deepspeed_take_rules(struct dcp_deepspeed *ds, struct dcp_pv from)
 {
 	const struct dcp_pv *info = dcp_pv_get(from, "universal_checkpoint_info"), *v;
 	const struct dcp_pv *args = dcp_pv_get(from, "args");
@@ -505,7 +508,8 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 
 	if (info && !dcp_pv_is_mapping(*info))
 		info = NULL;
-	if (!info && !(args && dcp_pv_is_mapping(*args) && dcp_ds_is_neox(*args, &width)))
+	if (!info &&
+	    !(args && dcp_pv_is_mapping(*args) && dcp_deepspeed_is_neox(*args, &width)))
 		return 0;
 	if (ds->rules || ds->tp < 2)
 		return 0;
@@ -527,7 +531,7 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 	return rc == 0 ? take_refused(ds, *info) : rc;
 }
 
-void dcp_ds_rules_finish(struct dcp_ds *ds)
+void dcp_deepspeed_rules_finish(struct dcp_deepspeed *ds)
 {
 	if (!ds->rules)
 		return;
@@ -540,7 +544,7 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
  * The first pattern of the list that matches @name; if matching failed, the pattern that failed,
  * and @why is set.
  */
-static const struct pattern *find_pattern(const struct dcp_ds_rules *rules, uint8_t list,
+static const struct pattern *find_pattern(const struct dcp_deepspeed_rules *rules, uint8_t list,
 					  const char *name, const char **why)
 {
 	const struct pattern *p = DCP_ITEMS(rules->patterns, struct pattern);
@@ -563,17 +567,22 @@ static const struct pattern *find_pattern(const struct dcp_ds_rules *rules, uint
 	return NULL;
 }
 
-const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out)
+const char *dcp_deepspeed_rule(const struct dcp_deepspeed *ds, const char *name,
+			       struct dcp_deepspeed_rule *out)
 {
-	static const uint8_t order[] = { DCP_DS_CUT_MAP,      DCP_DS_CUT_REPLICATED,
-					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_SUMMED,
-					 DCP_DS_CUT_HALVES,   DCP_DS_CUT_SUBS,
-					 DCP_DS_CUT_COLUMNS,  DCP_DS_CUT_ROWS,
+	static const uint8_t order[] = { DCP_DEEPSPEED_CUT_MAP,
+					 DCP_DEEPSPEED_CUT_REPLICATED,
+					 DCP_DEEPSPEED_CUT_AVERAGED,
+					 DCP_DEEPSPEED_CUT_SUMMED,
+					 DCP_DEEPSPEED_CUT_HALVES,
+					 DCP_DEEPSPEED_CUT_SUBS,
+					 DCP_DEEPSPEED_CUT_COLUMNS,
+					 DCP_DEEPSPEED_CUT_ROWS,
 					 LIST_UNKNOWN };
 	const struct pattern *p;
 	const char *why = NULL;
 
-	*out = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_ROWS, .by_default = true };
+	*out = (struct dcp_deepspeed_rule){ .cut = DCP_DEEPSPEED_CUT_ROWS, .by_default = true };
 	if (!ds->rules)
 		return "no file has a universal_checkpoint_info that says how its "
 		       "tensor-parallel ranks share it";
@@ -590,11 +599,11 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 	if (p && (why || p->why))
 		return why ? why : p->why;
 	if (p)
-		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list,
-					     .pattern = p->text,
-					     .sub = p->sub,
-					     .map = p->map,
-					     .height = p->height };
+		*out = (struct dcp_deepspeed_rule){ .cut = (enum dcp_deepspeed_cut)p->list,
+						    .pattern = p->text,
+						    .sub = p->sub,
+						    .map = p->map,
+						    .height = p->height };
 	/* a map describes the whole without padding */
 	if (!out->map && find_pattern(ds->rules, LIST_VOCABULARY, name, &why)) {
 		if (why)

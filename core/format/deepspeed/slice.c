@@ -8,22 +8,23 @@
 #include "core/base/bytes.h"
 
 /* With several lanes, ranks are numbered through the whole stage, tensor-parallel ranks first. */
-struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
-				 const struct dcp_ds_group *g, uint64_t k)
+struct dcp_deepspeed_slice dcp_deepspeed_slice(const struct dcp_deepspeed *ds,
+					       const struct dcp_deepspeed_part *part,
+					       const struct dcp_deepspeed_group *g, uint64_t k)
 {
 	uint64_t rank = g->base + k % g->count * g->step;
-	struct dcp_ds_slice s = { .dp = (uint32_t)DCP_MIN(rank / g->lanes, UINT32_MAX),
-				  .flat = g->flat + (uint32_t)(k / g->count) };
+	struct dcp_deepspeed_slice s = { .dp = (uint32_t)DCP_MIN(rank / g->lanes, UINT32_MAX),
+					 .flat = g->flat + (uint32_t)(k / g->count) };
 
 	s.mp = part->mp - part->mp % g->lanes + (uint32_t)(rank % g->lanes);
 	if (g->lanes == 1)
 		s.mp = part->mp;
-	s.part = s.mp == part->mp ? part : dcp_ds_part_of(ds, s.mp);
+	s.part = s.mp == part->mp ? part : dcp_deepspeed_part_of(ds, s.mp);
 	return s;
 }
 
 /* Elements of a slice of a group without padding (stages 1 and 2). */
-static uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k)
+static uint64_t dcp_deepspeed_lean(const struct dcp_deepspeed_group *g, uint64_t k)
 {
 	uint64_t before;
 
@@ -36,26 +37,27 @@ static uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k)
 
 /* The longest slice in all files, and the number of files that fit two assumed lengths. */
 struct lengths {
-	struct dcp_ds_group a, b; /* the same group with either length of slices */
+	struct dcp_deepspeed_group a, b; /* the same group with either length of slices */
 	size_t fit_a, fit_b;
 	uint64_t longest;
 };
 
-static bool fits_slice(const struct dcp_ds_group *g, uint64_t k, uint64_t n)
+static bool fits_slice(const struct dcp_deepspeed_group *g, uint64_t k, uint64_t n)
 {
-	return n == g->slice || n == dcp_ds_lean(g, k);
+	return n == g->slice || n == dcp_deepspeed_lean(g, k);
 }
 
 /* Count the lengths of the master weights that one file has of the group. */
-static void look_at(struct lengths *l, const struct dcp_ds_rank *r, uint64_t rank)
+static void look_at(struct lengths *l, const struct dcp_deepspeed_rank *r, uint64_t rank)
 {
-	const struct dcp_ds_group *g = &l->a;
+	const struct dcp_deepspeed_group *g = &l->a;
 
 	if (r->why || rank < g->base || (rank - g->base) % g->step ||
 	    (rank - g->base) / g->step >= g->count)
 		return;
 	for (uint32_t w = 0; w < g->waves; w++) {
-		const struct dcp_ds_place *p = &r->place[(size_t)(g->flat + w) * r->nstates];
+		const struct dcp_deepspeed_place *p =
+			&r->place[(size_t)(g->flat + w) * r->nstates];
 		uint64_t k = (rank - g->base) / g->step + (uint64_t)w * g->count;
 
 		if (!p->there)
@@ -66,14 +68,14 @@ static void look_at(struct lengths *l, const struct dcp_ds_rank *r, uint64_t ran
 	}
 }
 
-static void look_at_all(struct lengths *l, const struct dcp_ds *ds,
-			const struct dcp_ds_part *part)
+static void look_at_all(struct lengths *l, const struct dcp_deepspeed *ds,
+			const struct dcp_deepspeed_part *part)
 {
 	uint32_t lanes = l->a.lanes, first = part->mp - part->mp % lanes;
 
 	for (uint32_t lane = 0; lane < lanes; lane++) {
-		const struct dcp_ds_part *p =
-			lanes == 1 ? part : dcp_ds_part_of(ds, first + lane);
+		const struct dcp_deepspeed_part *p =
+			lanes == 1 ? part : dcp_deepspeed_part_of(ds, first + lane);
 
 		/* an optimizer with other groups tells nothing about this group */
 		for (size_t i = 0; p && p->nflat == part->nflat && i < p->nranks; i++)
@@ -83,8 +85,8 @@ static void look_at_all(struct lengths *l, const struct dcp_ds *ds,
 }
 
 /* Set the length of slices to the one that fits most files. */
-static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       struct dcp_ds_group *g, bool usual)
+static void find_slice(const struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+		       struct dcp_deepspeed_group *g, bool usual)
 {
 	uint64_t unit = 2 * (uint64_t)g->count, room;
 	struct lengths l = { .a = *g, .b = *g };
@@ -103,17 +105,17 @@ static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 }
 
 /* Stages 1 and 2: place consecutive parameters, with the gaps that were recorded. */
-static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+static void place_whole(struct dcp_deepspeed_laying *l, const struct dcp_deepspeed_list *list,
+			struct dcp_deepspeed_group *g, struct dcp_deepspeed_param *p, size_t n)
 {
 	uint64_t end = 0;
 
 	if (list->gap && list->ngap != n)
-		g->why = dcp_ds_text(l->ds,
-				     "%s has %" PRIu32
-				     " param_alignment_paddings for group %" PRIu32
-				     ", which has %zu parameters",
-				     l->part->first->name, list->ngap, list->flat, n);
+		g->why = dcp_deepspeed_text(l->ds,
+					    "%s has %" PRIu32
+					    " param_alignment_paddings for group %" PRIu32
+					    ", which has %zu parameters",
+					    l->part->first->name, list->ngap, list->flat, n);
 	for (size_t i = 0; !g->why && i < n; i++) {
 		p[i].off = end;
 		if (dcp_ckd_add(&end, end, p[i].numel) ||
@@ -124,7 +126,7 @@ static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 }
 
 /* Stage 3: place consecutive slices of parameters. */
-static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+static void place_slices(struct dcp_deepspeed_group *g, struct dcp_deepspeed_param *p, size_t n)
 {
 	g->numel = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -138,8 +140,10 @@ static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t 
 	g->slice = g->numel;
 }
 
-void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+void dcp_deepspeed_place_params(struct dcp_deepspeed_laying *l,
+				const struct dcp_deepspeed_list *list,
+				struct dcp_deepspeed_group *g, struct dcp_deepspeed_param *p,
+				size_t n)
 {
 	if (l->part->stage == 3) {
 		place_slices(g, p, n);
@@ -149,8 +153,8 @@ void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list
 	find_slice(l->ds, l->part, g, list->waves == 1);
 }
 
-int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
-		     struct dcp_ds_param *p, size_t n)
+int dcp_deepspeed_add_group(struct dcp_deepspeed_laying *l, const struct dcp_deepspeed_group *g,
+			    struct dcp_deepspeed_param *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		p[i].group = (uint32_t)l->ngroups;
@@ -165,15 +169,16 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
  * every parameter that has an element in its slice. Returns the elements of all these parameters
  * for slice @k. @before: the elements of those before @p, if @p is among them.
  */
-static uint64_t count_touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
-			       uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
+static uint64_t count_touching(const struct dcp_deepspeed_part *part,
+			       const struct dcp_deepspeed_group *g, uint64_t k,
+			       const struct dcp_deepspeed_param *p, uint64_t *before)
 {
 	uint64_t lo, sum = 0;
 
 	if (g->waves != 1 || dcp_ckd_mul(&lo, k, g->slice))
 		return UINT64_MAX;
 	for (size_t i = 0; i < part->nparams; i++) {
-		const struct dcp_ds_param *x = &part->param[i];
+		const struct dcp_deepspeed_param *x = &part->param[i];
 
 		if (&part->group[x->group] != g || x->numel == 0 || x->off >= lo + g->slice ||
 		    x->off + x->numel <= lo)
@@ -187,11 +192,12 @@ static uint64_t count_touching(const struct dcp_ds_part *part, const struct dcp_
 
 /* Does the flat tensor @place of slice @k hold whole parameters? Its group says that it uses Muon,
  * or it does not have the length of a slice; and the length is that of the whole parameters. */
-static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
-			uint64_t k, const struct dcp_ds_param *p,
-			const struct dcp_ds_place *place, uint64_t *before)
+static bool holds_whole(const struct dcp_deepspeed_part *part,
+			const struct dcp_deepspeed_group *g, uint64_t k,
+			const struct dcp_deepspeed_param *p,
+			const struct dcp_deepspeed_place *place, uint64_t *before)
 {
-	bool muon = place->n != g->slice && place->n != dcp_ds_lean(g, k);
+	bool muon = place->n != g->slice && place->n != dcp_deepspeed_lean(g, k);
 
 	for (uint32_t i = 0; i < part->nlists; i++)
 		muon |= part->list[i].flat == g->flat && part->list[i].muon;
@@ -199,18 +205,19 @@ static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_grou
 }
 
 /* The flat tensor of one state that is slice @k of a group; NULL: there is none, see @why. */
-static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_ds_part *part,
-					   const struct dcp_ds_group *g, uint64_t k,
-					   uint32_t state, struct dcp_err *why)
+static const struct dcp_deepspeed_place *
+slice_of(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+	 const struct dcp_deepspeed_group *g, uint64_t k, uint32_t state, struct dcp_err *why)
 {
-	struct dcp_ds_slice s = dcp_ds_slice(ds, part, g, k);
-	const struct dcp_ds_rank *r = s.part ? dcp_ds_rank_of(s.part, s.dp) : NULL;
+	struct dcp_deepspeed_slice s = dcp_deepspeed_slice(ds, part, g, k);
+	const struct dcp_deepspeed_rank *r =
+		s.part ? dcp_deepspeed_rank_of(s.part, s.dp) : NULL;
 	const char *what = dcp_intern_text(&ds->states, state);
-	const struct dcp_ds_place *p = NULL;
-	char name[DCP_DS_NAME_MAX];
+	const struct dcp_deepspeed_place *p = NULL;
+	char name[DCP_DEEPSPEED_NAME_MAX];
 
 	if (!r) {
-		dcp_ds_name_of_rank(part->first, s.dp, s.mp, name);
+		dcp_deepspeed_name_of_rank(part->first, s.dp, s.mp, name);
 		dcp_fail(why, -EBADMSG,
 			 "%s is missing: rank %" PRIu32 " of %" PRIu32
 			 " holds a part of it there",
@@ -235,7 +242,7 @@ static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_d
 			 r->name->name, s.dp, r->slice[s.flat], s.flat, k);
 		return NULL;
 	}
-	if (p->n != g->slice && p->n != dcp_ds_lean(g, k) &&
+	if (p->n != g->slice && p->n != dcp_deepspeed_lean(g, k) &&
 	    (part->stage == 3 || p->n != count_touching(part, g, k, NULL, NULL))) {
 		dcp_fail(why, -EBADMSG,
 			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
@@ -248,10 +255,10 @@ static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_d
 }
 
 /* One more run, of elements [@at, @at + @n) of @p. */
-static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, uint64_t n,
+static int add_run(const struct dcp_deepspeed_place *p, uint64_t first, uint64_t at, uint64_t n,
 		   struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
 {
-	struct dcp_ds_run run = {
+	struct dcp_deepspeed_run run = {
 		.first = first,
 		.n = n,
 		.off = p->off + at * dcp_dtype_info((enum dcp_dtype)p->dtype)->size,
@@ -270,17 +277,17 @@ static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, ui
 	return dcp_buf_add(out, &run, sizeof(run));
 }
 
-static int add_whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-			  const struct dcp_ds_group *g, const struct dcp_ds_param *p,
-			  uint32_t state, struct dcp_buf *out, uint8_t *dtype,
-			  struct dcp_err *why)
+static int add_whole_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+			  const struct dcp_deepspeed_group *g,
+			  const struct dcp_deepspeed_param *p, uint32_t state,
+			  struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
 {
 	uint64_t done = 0;
 	int rc = 0;
 
 	while (rc == 0 && done < p->numel) {
 		uint64_t at = p->off + done, n, before = 0;
-		const struct dcp_ds_place *place;
+		const struct dcp_deepspeed_place *place;
 
 		if (g->slice == 0 || at / g->slice >= (uint64_t)g->count * g->waves)
 			return dcp_fail(why, -EBADMSG,
@@ -299,17 +306,17 @@ static int add_whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	return rc;
 }
 
-static int add_sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-			   const struct dcp_ds_group *g, const struct dcp_ds_param *p,
-			   uint32_t state, struct dcp_buf *out, uint8_t *dtype,
-			   struct dcp_err *why)
+static int add_sliced_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+			   const struct dcp_deepspeed_group *g,
+			   const struct dcp_deepspeed_param *p, uint32_t state,
+			   struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
 {
 	uint64_t each = dcp_div_up(p->numel, g->count), done = 0;
 	int rc = 0;
 
 	for (uint32_t k = 0; rc == 0 && done < p->numel; k++) {
 		uint64_t n = DCP_MIN(each, p->numel - done);
-		const struct dcp_ds_place *place = slice_of(ds, part, g, k, state, why);
+		const struct dcp_deepspeed_place *place = slice_of(ds, part, g, k, state, why);
 
 		if (!place)
 			return why->code;
@@ -319,11 +326,11 @@ static int add_sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	return rc;
 }
 
-static bool anybody_has(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
-			uint32_t state, uint8_t *dtype)
+static bool anybody_has(const struct dcp_deepspeed_part *part,
+			const struct dcp_deepspeed_group *g, uint32_t state, uint8_t *dtype)
 {
 	for (size_t i = 0; g->flat < part->nflat && i < part->nranks; i++) {
-		const struct dcp_ds_rank *r = &part->rank[i];
+		const struct dcp_deepspeed_rank *r = &part->rank[i];
 
 		if (!r->why && state < r->nstates &&
 		    r->place[(size_t)g->flat * r->nstates + state].there) {
@@ -334,10 +341,11 @@ static bool anybody_has(const struct dcp_ds_part *part, const struct dcp_ds_grou
 	return false;
 }
 
-int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct dcp_ds_param *p,
-		uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+int dcp_deepspeed_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+		       const struct dcp_deepspeed_param *p, uint32_t state, struct dcp_buf *out,
+		       uint8_t *dtype, struct dcp_err *why)
 {
-	const struct dcp_ds_group *g = &part->group[p->group];
+	const struct dcp_deepspeed_group *g = &part->group[p->group];
 	int rc;
 
 	*dtype = DCP_DTYPE_F32;
@@ -350,9 +358,9 @@ int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct 
 	return rc < 0 ? rc : 1;
 }
 
-int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
-		       struct dcp_err *why)
+int dcp_deepspeed_frozen_runs(struct dcp_deepspeed *ds, const struct dcp_deepspeed_part *part,
+			      const struct dcp_deepspeed_frozen *f, struct dcp_buf *out,
+			      uint8_t *dtype, struct dcp_err *why)
 {
 	uint32_t last = part->model[part->nmodels - 1].dp + 1;
 	uint64_t world = part->world ? part->world : last, done = 0;
@@ -362,11 +370,11 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 
 	for (uint32_t k = 0; rc == 0 && done < f->numel; k++) {
 		uint64_t n = DCP_MIN(each, f->numel - done);
-		char name[DCP_DS_NAME_MAX];
+		char name[DCP_DEEPSPEED_NAME_MAX];
 
 		while (at < part->nmodels && part->model[at].dp < k)
 			at++;
-		dcp_ds_name_of_rank(part->model, k, part->mp, name);
+		dcp_deepspeed_name_of_rank(part->model, k, part->mp, name);
 		if (at == part->nmodels || part->model[at].dp != k)
 			return dcp_fail(why, -EBADMSG,
 					"%s is missing: rank %" PRIu32 " of %" PRIu64

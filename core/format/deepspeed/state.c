@@ -17,17 +17,17 @@
  */
 
 /* Emit @x as the current state of @name. @rank: put in front of the key, or NULL. */
-static int emit_tensor(struct dcp_ds_emitter *t, const char *rank, const char *name,
+static int emit_tensor(struct dcp_deepspeed_emitter *t, const char *rank, const char *name,
 		       const struct dcp_tensor *x)
 {
 	const char *role = dcp_intern_text(&t->ds->states, t->state);
 
-	return dcp_ds_emit_tensor(t->ds, rank, role, name, x);
+	return dcp_deepspeed_emit_tensor(t->ds, rank, role, name, x);
 }
 
-static int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
-			     uint32_t ndim, const uint64_t *shape, uint8_t dtype,
-			     const char *why)
+static int dcp_deepspeed_emit_error(struct dcp_deepspeed_emitter *t, const char *rank,
+				    const char *name, uint32_t ndim, const uint64_t *shape,
+				    uint8_t dtype, const char *why)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
@@ -39,8 +39,9 @@ static int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const c
 	return emit_tensor(t, rank, name, &x);
 }
 
-static int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
-			      uint32_t ndim, const uint64_t *shape, uint8_t dtype)
+static int dcp_deepspeed_emit_pieces(struct dcp_deepspeed_emitter *t, const char *rank,
+				     const char *name, uint32_t ndim, const uint64_t *shape,
+				     uint8_t dtype)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
@@ -53,10 +54,11 @@ static int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const 
 	return emit_tensor(t, rank, name, &x);
 }
 
-static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dcp_ds_part *part,
-				       const struct dcp_ds_param *p)
+static struct dcp_deepspeed_common *common_of(struct dcp_deepspeed_emitter *t,
+					      const struct dcp_deepspeed_part *part,
+					      const struct dcp_deepspeed_param *p)
 {
-	struct dcp_ds_common *c = DCP_ITEMS(part->common, struct dcp_ds_common);
+	struct dcp_deepspeed_common *c = DCP_ITEMS(part->common, struct dcp_deepspeed_common);
 	size_t n = part->common.n / sizeof(*c);
 
 	for (size_t i = 0; i < n; i++) {
@@ -71,10 +73,11 @@ static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dc
 }
 
 /* Emit the state that all elements of a parameter share; does nothing if there is none. */
-static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
-			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+static int dcp_deepspeed_emit_common(struct dcp_deepspeed_emitter *t, const char *rank,
+				     const struct dcp_deepspeed_part *part,
+				     const struct dcp_deepspeed_param *p)
 {
-	struct dcp_ds_common *c = common_of(t, part, p);
+	struct dcp_deepspeed_common *c = common_of(t, part, p);
 	static const uint64_t one[DCP_MAX_NDIM] = { 1 };
 	struct dcp_piece piece = { .lo = dcp_origin, .len = one, .run_n = 1 };
 	struct dcp_tensor x = { .shape = one, .pieces = &piece, .npieces = 1 };
@@ -83,7 +86,7 @@ static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 	if (!c)
 		return 0;
 	if (c->json)
-		return dcp_ds_emit_object(t->ds, rank, role, p->name, c->type, c->json);
+		return dcp_deepspeed_emit_object(t->ds, rank, role, p->name, c->type, c->json);
 	x.dtype = (enum dcp_dtype)c->place.dtype;
 	x.ndim = c->ndim == 0 ? 0 : 1;
 	x.alias_of = c->first;
@@ -92,8 +95,8 @@ static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 	piece.file = c->place.file;
 	piece.swap = c->place.swap && piece.nbytes > 1;
 	if (!c->first) {
-		c->first = dcp_ds_text(t->ds, "%s%s%s.%s", rank ? rank : "", rank ? "." : "",
-				       role, p->name);
+		c->first = dcp_deepspeed_text(t->ds, "%s%s%s.%s", rank ? rank : "",
+					      rank ? "." : "", role, p->name);
 		if (!c->first)
 			return -ENOMEM;
 	}
@@ -101,7 +104,7 @@ static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 }
 
 /* The first run that ends after element @first. */
-static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
+static size_t find_run(const struct dcp_deepspeed_run *run, size_t n, uint64_t first)
 {
 	size_t i;
 
@@ -109,9 +112,10 @@ static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
 	return i;
 }
 
-int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype)
+int dcp_deepspeed_add_pieces(struct dcp_deepspeed_emitter *t,
+			     const struct dcp_deepspeed_box *box, uint8_t dtype)
 {
-	const struct dcp_ds_run *run = DCP_ITEMS(t->runs, struct dcp_ds_run);
+	const struct dcp_deepspeed_run *run = DCP_ITEMS(t->runs, struct dcp_deepspeed_run);
 	size_t n = t->runs.n / sizeof(*run);
 	uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
 	uint64_t end = box->first + box->n;
@@ -141,7 +145,8 @@ int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, ui
  * States of a parameter that several ranks hold: tensor-parallel ranks, or shares of experts.
  */
 
-static int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n)
+static int dcp_deepspeed_room_for_shared(struct dcp_deepspeed_emitter *t,
+					 struct dcp_deepspeed_shared *s, size_t n)
 {
 	s->part = dcp_arena_calloc(&t->scratch, n, sizeof(*s->part));
 	s->param = dcp_arena_calloc(&t->scratch, n, sizeof(*s->param));
@@ -152,7 +157,7 @@ static int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared
 
 /* ---- joined ---- */
 
-static uint32_t first_holder(const struct dcp_ds_shared *s)
+static uint32_t first_holder(const struct dcp_deepspeed_shared *s)
 {
 	uint32_t k = 0;
 
@@ -162,8 +167,8 @@ static uint32_t first_holder(const struct dcp_ds_shared *s)
 }
 
 /* Find the runs of rank @k, whose dtype must be @dtype. */
-static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, uint32_t k,
-		     uint8_t dtype, struct dcp_err *why)
+static int take_runs(struct dcp_deepspeed_emitter *t, const struct dcp_deepspeed_shared *s,
+		     uint32_t k, uint8_t dtype, struct dcp_err *why)
 {
 	uint8_t mine;
 	int rc;
@@ -171,7 +176,7 @@ static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, ui
 	dcp_buf_reset(&t->runs);
 	if (!s->part[k])
 		return dcp_fail(why, -EBADMSG, "a rank does not have it");
-	rc = dcp_ds_runs(t->ds, s->part[k], s->param[k], t->state, &t->runs, &mine, why);
+	rc = dcp_deepspeed_runs(t->ds, s->part[k], s->param[k], t->state, &t->runs, &mine, why);
 	if (rc == 0)
 		return dcp_fail(why, -EBADMSG,
 				"no optimizer file of mp_rank_%02" PRIu32 " has it",
@@ -183,8 +188,8 @@ static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, ui
 
 /* Add the pieces of all boxes, which are in the order of ranks; copies have boxes of one rank
  * only. */
-static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
-		     const struct dcp_ds_whole *w, uint8_t dtype, struct dcp_err *why)
+static int add_boxes(struct dcp_deepspeed_emitter *t, const struct dcp_deepspeed_shared *s,
+		     const struct dcp_deepspeed_whole *w, uint8_t dtype, struct dcp_err *why)
 {
 	uint32_t at = UINT32_MAX;
 	int rc = 1;
@@ -196,14 +201,15 @@ static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
 		if (w->box[i].local != at)
 			rc = take_runs(t, s, w->box[i].local, dtype, why);
 		at = w->box[i].local;
-		if (rc == 1 && dcp_ds_add_pieces(t, &w->box[i], dtype) < 0)
+		if (rc == 1 && dcp_deepspeed_add_pieces(t, &w->box[i], dtype) < 0)
 			rc = -ENOMEM;
 	}
 	return rc;
 }
 
-static int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
-			      const struct dcp_ds_shared *s, struct dcp_ds_whole *w)
+static int dcp_deepspeed_emit_joined(struct dcp_deepspeed_emitter *t, const char *rank,
+				     const struct dcp_deepspeed_shared *s,
+				     struct dcp_deepspeed_whole *w)
 {
 	uint32_t first = first_holder(s);
 	const char *name = s->param[first]->name;
@@ -212,38 +218,41 @@ static int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
 	int rc;
 
 	dcp_buf_reset(&t->runs);
-	rc = dcp_ds_runs(t->ds, s->part[first], s->param[first], t->state, &t->runs, &dtype,
-			 &why);
+	rc = dcp_deepspeed_runs(t->ds, s->part[first], s->param[first], t->state, &t->runs,
+				&dtype, &why);
 	if (rc == 0)
-		return dcp_ds_emit_common(t, rank, s->part[first], s->param[first]);
+		return dcp_deepspeed_emit_common(t, rank, s->part[first], s->param[first]);
 	if (rc == 1)
 		rc = add_boxes(t, s, w, dtype, &why);
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	if (rc < 0)
-		return dcp_ds_emit_error(t, rank, name, w->ndim, w->shape, dtype, why.msg);
-	return dcp_ds_emit_pieces(t, rank, name, w->ndim, w->shape, dtype);
+		return dcp_deepspeed_emit_error(t, rank, name, w->ndim, w->shape, dtype,
+						why.msg);
+	return dcp_deepspeed_emit_pieces(t, rank, name, w->ndim, w->shape, dtype);
 }
 
 /* ---- experts ---- */
 
 /* Add the block of experts [from, from + n) of a share, which are [at, at + n) of all experts. */
-static void add_block(struct dcp_ds_shard *shard, uint64_t *dims, const struct dcp_ds_param *p,
-		      uint64_t from, uint64_t at, uint64_t n)
+static void add_block(struct dcp_deepspeed_shard *shard, uint64_t *dims,
+		      const struct dcp_deepspeed_param *p, uint64_t from, uint64_t at,
+		      uint64_t n)
 {
-	struct dcp_ds_block *b = (struct dcp_ds_block *)(uintptr_t)&shard->block[shard->n++];
+	struct dcp_deepspeed_block *b =
+		(struct dcp_deepspeed_block *)(uintptr_t)&shard->block[shard->n++];
 
 	dims[0] = from;
 	dims[p->ndim] = at;
 	memcpy(dims + 2 * (size_t)p->ndim, p->shape, p->ndim * sizeof(*dims));
 	dims[2 * (size_t)p->ndim] = n;
-	*b = (struct dcp_ds_block){ dims, dims + p->ndim, dims + 2 * (size_t)p->ndim };
+	*b = (struct dcp_deepspeed_block){ dims, dims + p->ndim, dims + 2 * (size_t)p->ndim };
 }
 
 /* Add the blocks of the experts that share @s holds and no earlier share did. @seen: for each
  * expert, whether a share holds it. */
-static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uint32_t s,
-		     bool *seen, struct dcp_ds_shard *shard)
+static int map_share(struct dcp_deepspeed_emitter *t, const struct dcp_deepspeed_param *p,
+		     uint32_t s, bool *seen, struct dcp_deepspeed_shard *shard)
 {
 	const uint32_t *has = p->experts->has[s];
 	uint32_t n = p->experts->nhas[s], end;
@@ -268,16 +277,17 @@ static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uin
 }
 
 /* Emit a parameter of AutoEP, joined from all shares of its part. */
-static int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
-			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+static int dcp_deepspeed_emit_shares(struct dcp_deepspeed_emitter *t, const char *rank,
+				     const struct dcp_deepspeed_part *part,
+				     const struct dcp_deepspeed_param *p)
 {
 	uint32_t n = p->experts->shares;
 	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_ds_shard *shard;
-	struct dcp_ds_map map = { .ndim = p->ndim, .shape = shape, .n = n };
-	const struct dcp_ds_rule rule = { .cut = DCP_DS_CUT_MAP, .map = &map };
-	struct dcp_ds_whole whole;
-	struct dcp_ds_shared s;
+	struct dcp_deepspeed_shard *shard;
+	struct dcp_deepspeed_map map = { .ndim = p->ndim, .shape = shape, .n = n };
+	const struct dcp_deepspeed_rule rule = { .cut = DCP_DEEPSPEED_CUT_MAP, .map = &map };
+	struct dcp_deepspeed_whole whole;
+	struct dcp_deepspeed_shared s;
 	const char *why;
 	bool *seen;
 	int rc;
@@ -287,48 +297,51 @@ static int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
 	shape[0] = p->experts->total;
 	shard = dcp_arena_calloc(&t->scratch, n, sizeof(*shard));
 	seen = dcp_arena_calloc(&t->scratch, p->experts->total, sizeof(*seen));
-	rc = dcp_ds_room_for_shared(t, &s, n);
+	rc = dcp_deepspeed_room_for_shared(t, &s, n);
 	if (rc < 0 || !shard || !seen)
 		return -ENOMEM;
 	map.shard = shard;
 	for (uint32_t k = 0; rc == 0 && k < n; k++) {
 		s.part[k] = part;
 		s.param[k] = p + (size_t)k * p->next;
-		s.local[k] = (struct dcp_ds_local){ p->ndim, s.param[k]->shape };
+		s.local[k] = (struct dcp_deepspeed_local){ p->ndim, s.param[k]->shape };
 		rc = map_share(t, p, k, seen, &shard[k]);
 	}
 	if (rc < 0)
 		return rc;
-	why = dcp_ds_join(&rule, s.local, n, &t->scratch, &whole);
+	why = dcp_deepspeed_join(&rule, s.local, n, &t->scratch, &whole);
 	if (why)
-		return dcp_ds_emit_error(t, rank, p->name, p->ndim, shape, DCP_DTYPE_F32, why);
-	return dcp_ds_emit_joined(t, rank, &s, &whole);
+		return dcp_deepspeed_emit_error(t, rank, p->name, p->ndim, shape, DCP_DTYPE_F32,
+						why);
+	return dcp_deepspeed_emit_joined(t, rank, &s, &whole);
 }
 
 /* ---- one part by itself ---- */
 
-static int emit_alone(struct dcp_ds_emitter *t, const char *rank,
-		      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+static int emit_alone(struct dcp_deepspeed_emitter *t, const char *rank,
+		      const struct dcp_deepspeed_part *part,
+		      const struct dcp_deepspeed_param *p)
 {
-	struct dcp_ds_box whole = { .n = p->numel, .lo = dcp_origin, .len = p->shape };
+	struct dcp_deepspeed_box whole = { .n = p->numel, .lo = dcp_origin, .len = p->shape };
 	struct dcp_err why = { 0 };
 	uint8_t dtype = DCP_DTYPE_F32;
 	int rc;
 
 	if (p->experts)
-		return dcp_ds_emit_shares(t, rank, part, p);
+		return dcp_deepspeed_emit_shares(t, rank, part, p);
 	dcp_buf_reset(&t->runs);
 	dcp_buf_reset(&t->pieces);
-	rc = dcp_ds_runs(t->ds, part, p, t->state, &t->runs, &dtype, &why);
+	rc = dcp_deepspeed_runs(t->ds, part, p, t->state, &t->runs, &dtype, &why);
 	if (rc == 0)
-		return dcp_ds_emit_common(t, rank, part, p);
+		return dcp_deepspeed_emit_common(t, rank, part, p);
 	if (rc == 1)
-		rc = dcp_ds_add_pieces(t, &whole, dtype);
+		rc = dcp_deepspeed_add_pieces(t, &whole, dtype);
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	if (rc < 0)
-		return dcp_ds_emit_error(t, rank, p->name, p->ndim, p->shape, dtype, why.msg);
-	return dcp_ds_emit_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
+		return dcp_deepspeed_emit_error(t, rank, p->name, p->ndim, p->shape, dtype,
+						why.msg);
+	return dcp_deepspeed_emit_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
 }
 
 /* ---- all parameters of one name ---- */
@@ -341,7 +354,7 @@ struct holder {
 
 /* The names in several parts, and the holders of each name. */
 struct names {
-	struct dcp_ds_emitter *t;
+	struct dcp_deepspeed_emitter *t;
 	struct dcp_intern names;
 	struct dcp_buf head, holders; /* uint32_t, struct holder */
 };
@@ -356,7 +369,7 @@ static int emit_each(const struct names *n, const struct holder *h)
 	int rc = 0;
 
 	for (; rc == 0 && h; h = holder_at(n, h->next)) {
-		const struct dcp_ds_part *part = &n->t->ds->part[h->part];
+		const struct dcp_deepspeed_part *part = &n->t->ds->part[h->part];
 		char rank[24];
 
 		snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
@@ -368,23 +381,23 @@ static int emit_each(const struct names *n, const struct holder *h)
 /* Collect the parameters of one name in one stage, by rank. The first stage that has the name
  * counts; others repeat it (tied weights). */
 static int gather_holders(const struct names *n, const struct holder *h,
-			  struct dcp_ds_shared *s)
+			  struct dcp_deepspeed_shared *s)
 {
-	struct dcp_ds *ds = n->t->ds;
+	struct dcp_deepspeed *ds = n->t->ds;
 	uint32_t tp = ds->tp, stage = ds->part[h->part].mp / tp;
-	int rc = dcp_ds_room_for_shared(n->t, s, tp);
+	int rc = dcp_deepspeed_room_for_shared(n->t, s, tp);
 
 	for (s->n = 0; rc == 0 && h; h = holder_at(n, h->next)) {
-		const struct dcp_ds_part *part = &ds->part[h->part];
-		const struct dcp_ds_param *p = &part->param[h->param];
+		const struct dcp_deepspeed_part *part = &ds->part[h->part];
+		const struct dcp_deepspeed_param *p = &part->param[h->param];
 		uint32_t k = part->mp % tp;
 
 		if (part->mp / tp != stage || s->part[k])
 			continue;
 		s->part[k] = part;
 		s->param[k] = p;
-		s->local[k] =
-			(struct dcp_ds_local){ p->ndim, p->shape ? p->shape : dcp_origin };
+		s->local[k] = (struct dcp_deepspeed_local){ p->ndim,
+							    p->shape ? p->shape : dcp_origin };
 		s->n++;
 	}
 	return rc;
@@ -392,20 +405,21 @@ static int gather_holders(const struct names *n, const struct holder *h,
 
 /* Why rank @mp does not hold a parameter: its file is missing or damaged; NULL: the file does not
  * have the name. */
-static const char *say_absent(struct dcp_ds *ds, uint32_t mp)
+static const char *say_absent(struct dcp_deepspeed *ds, uint32_t mp)
 {
-	const struct dcp_ds_part *found = dcp_ds_part_of(ds, mp);
-	char name[DCP_DS_NAME_MAX];
+	const struct dcp_deepspeed_part *found = dcp_deepspeed_part_of(ds, mp);
+	char name[DCP_DEEPSPEED_NAME_MAX];
 
 	if (found && found->named)
 		return NULL;
 	for (size_t i = 0; i < ds->nparts; i++)
 		if (ds->part[i].nmodels) {
-			dcp_ds_name_of_rank(ds->part[i].model, 0, mp, name);
-			return dcp_ds_text(ds,
-					   "%s is missing or damaged: tensor-parallel rank "
-					   "%" PRIu32 " of %" PRIu32 " holds a part of it",
-					   name, mp % ds->tp, ds->tp);
+			dcp_deepspeed_name_of_rank(ds->part[i].model, 0, mp, name);
+			return dcp_deepspeed_text(
+				ds,
+				"%s is missing or damaged: tensor-parallel rank "
+				"%" PRIu32 " of %" PRIu32 " holds a part of it",
+				name, mp % ds->tp, ds->tp);
 		}
 	return NULL;
 }
@@ -414,10 +428,11 @@ static const char *say_absent(struct dcp_ds *ds, uint32_t mp)
  * Fill in the ranks without the parameter. A rank does not list an unevenly cut tensor of which, by
  * the map, it has no element. Returns why another rank lacks the parameter, or NULL.
  */
-static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t stage,
-			   const struct dcp_ds_rule *rule)
+static const char *fill_up(struct dcp_deepspeed *ds, struct dcp_deepspeed_shared *s,
+			   uint32_t stage, const struct dcp_deepspeed_rule *rule)
 {
-	const struct dcp_ds_map *map = rule->cut == DCP_DS_CUT_MAP ? rule->map : NULL;
+	const struct dcp_deepspeed_map *map =
+		rule->cut == DCP_DEEPSPEED_CUT_MAP ? rule->map : NULL;
 	uint64_t volume;
 
 	for (uint32_t k = 0; k < ds->tp; k++) {
@@ -428,7 +443,7 @@ static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t 
 		if (s->part[k] || !map || k >= map->n ||
 		    !dcp_shape_volume(map->shard[k].shape, map->ndim, &volume) || volume)
 			continue;
-		s->local[k] = (struct dcp_ds_local){ map->ndim, map->shard[k].shape };
+		s->local[k] = (struct dcp_deepspeed_local){ map->ndim, map->shard[k].shape };
 		s->n++;
 	}
 	return NULL;
@@ -436,12 +451,12 @@ static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t 
 
 static int emit_name(const struct names *n, const struct holder *h)
 {
-	struct dcp_ds *ds = n->t->ds;
-	const struct dcp_ds_part *part = &ds->part[h->part];
-	const struct dcp_ds_param *p = &part->param[h->param];
-	struct dcp_ds_whole whole;
-	struct dcp_ds_rule rule;
-	struct dcp_ds_shared s;
+	struct dcp_deepspeed *ds = n->t->ds;
+	const struct dcp_deepspeed_part *part = &ds->part[h->part];
+	const struct dcp_deepspeed_param *p = &part->param[h->param];
+	struct dcp_deepspeed_whole whole;
+	struct dcp_deepspeed_rule rule;
+	struct dcp_deepspeed_shared s;
 	const char *lost, *why;
 	int rc;
 
@@ -451,29 +466,29 @@ static int emit_name(const struct names *n, const struct holder *h)
 	rc = gather_holders(n, h, &s);
 	if (rc < 0)
 		return rc;
-	why = dcp_ds_rule(ds, p->name, &rule);
+	why = dcp_deepspeed_rule(ds, p->name, &rule);
 	lost = fill_up(ds, &s, part->mp / ds->tp, &rule);
 	if (lost)
-		return dcp_ds_emit_error(n->t, NULL, p->name, p->ndim, p->shape, DCP_DTYPE_F32,
-					 lost);
+		return dcp_deepspeed_emit_error(n->t, NULL, p->name, p->ndim, p->shape,
+						DCP_DTYPE_F32, lost);
 	if (s.n < ds->tp)
 		why = "not all tensor-parallel ranks have it";
 	s.n = ds->tp;
-	if (!why && rule.cut == DCP_DS_CUT_AVERAGED)
-		rc = dcp_ds_all_same(n->t, &s);
+	if (!why && rule.cut == DCP_DEEPSPEED_CUT_AVERAGED)
+		rc = dcp_deepspeed_all_same(n->t, &s);
 	if (rc < 0)
 		return rc;
 	if (rc == 1)
-		rule.cut = DCP_DS_CUT_REPLICATED;
+		rule.cut = DCP_DEEPSPEED_CUT_REPLICATED;
 	if (!why)
-		why = dcp_ds_join(&rule, s.local, s.n, &n->t->scratch, &whole);
+		why = dcp_deepspeed_join(&rule, s.local, s.n, &n->t->scratch, &whole);
 	if (!why && whole.sum)
 		why = whole.mean ? "it is the mean of what the ranks hold, which differ: no "
 				   "file has it"
 				 : "it is the sum of what the ranks hold: no file has it";
 	if (!why)
-		return dcp_ds_emit_joined(n->t, NULL, &s, &whole);
-	rc = dcp_ds_note_unjoined(ds, p->name, why, &rule);
+		return dcp_deepspeed_emit_joined(n->t, NULL, &s, &whole);
+	rc = dcp_deepspeed_note_unjoined(ds, p->name, why, &rule);
 	return rc < 0 ? rc : emit_each(n, h);
 }
 
@@ -504,7 +519,7 @@ static int add_holder(struct names *n, uint32_t part, uint32_t param)
 
 static int add_holders(struct names *n)
 {
-	const struct dcp_ds *ds = n->t->ds;
+	const struct dcp_deepspeed *ds = n->t->ds;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < ds->nparts; i++)
@@ -518,7 +533,7 @@ static int add_holders(struct names *n)
 static int emit_state(const struct names *n)
 {
 	const uint32_t *head = DCP_ITEMS(n->head, uint32_t);
-	const struct dcp_ds_part *part = n->t->ds->part;
+	const struct dcp_deepspeed_part *part = n->t->ds->part;
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < n->names.n; i++)
@@ -531,9 +546,9 @@ static int emit_state(const struct names *n)
 	return rc;
 }
 
-int dcp_ds_emit_states(struct dcp_ds *ds)
+int dcp_deepspeed_emit_states(struct dcp_deepspeed *ds)
 {
-	struct dcp_ds_emitter t = { .ds = ds };
+	struct dcp_deepspeed_emitter t = { .ds = ds };
 	struct names n = { .t = &t };
 	int rc = 0;
 

@@ -20,10 +20,10 @@
 #include "core/parse/pyjson/pyjson.h"
 
 struct universal {
-	struct dcp_ds ds;
+	struct dcp_deepspeed ds;
 	struct dcp_dir zero;
 	struct dcp_intern shaped; /* names of parameters whose shape is known */
-	struct dcp_buf shapes;    /* const struct dcp_ds_param *, by number in shaped */
+	struct dcp_buf shapes;    /* const struct dcp_deepspeed_param *, by number in shaped */
 	struct dcp_buf file;
 };
 
@@ -39,7 +39,7 @@ static bool state_of(const struct dcp_dirent *e, char out[64])
 	return true;
 }
 
-static int note_shape(struct universal *u, const struct dcp_ds_param *p)
+static int note_shape(struct universal *u, const struct dcp_deepspeed_param *p)
 {
 	int rc = dcp_intern_str(&u->shaped, p->name, NULL);
 
@@ -48,9 +48,9 @@ static int note_shape(struct universal *u, const struct dcp_ds_param *p)
 	return rc < 0 || dcp_buf_error(&u->shapes) ? -ENOMEM : 0;
 }
 
-static const struct dcp_ds_param *shape_of(const struct universal *u, const char *name)
+static const struct dcp_deepspeed_param *shape_of(const struct universal *u, const char *name)
 {
-	const struct dcp_ds_param *p;
+	const struct dcp_deepspeed_param *p;
 	uint32_t number = dcp_intern_find(&u->shaped, name, strlen(name));
 
 	if (number == DCP_INTERN_NONE)
@@ -62,9 +62,9 @@ static const struct dcp_ds_param *shape_of(const struct universal *u, const char
 /* ---- one state of one parameter ---- */
 
 static int emit_tensor(struct universal *u, const char *state, const char *name,
-		       const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt)
+		       const struct dcp_deepspeed_input *in, const struct dcp_torch_tensor *tt)
 {
-	const struct dcp_ds_param *p = shape_of(u, name);
+	const struct dcp_deepspeed_param *p = shape_of(u, name);
 	struct dcp_piece piece = { .file = in->file };
 	struct dcp_tensor t = { 0 };
 
@@ -74,7 +74,7 @@ static int emit_tensor(struct universal *u, const char *state, const char *name,
 		t.ndim = p->ndim;
 		t.shape = p->shape;
 	}
-	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
+	return dcp_deepspeed_emit_tensor(&u->ds, NULL, state, name, &t);
 }
 
 static int emit_broken(struct universal *u, const char *state, const char *name,
@@ -82,11 +82,11 @@ static int emit_broken(struct universal *u, const char *state, const char *name,
 {
 	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = dcp_origin, .error = why };
 
-	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
+	return dcp_deepspeed_emit_tensor(&u->ds, NULL, state, name, &t);
 }
 
 static int emit_value(struct universal *u, const char *state, const char *name,
-		      const struct dcp_ds_input *in, struct dcp_pv v)
+		      const struct dcp_deepspeed_input *in, struct dcp_pv v)
 {
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	int rc = dcp_pyjson_write(&json, in->t, v, NULL, 0);
@@ -95,14 +95,14 @@ static int emit_value(struct universal *u, const char *state, const char *name,
 		return -ENOMEM;
 	if (rc < 0)
 		return emit_broken(u, state, name, "too long to be shown as JSON");
-	return dcp_ds_emit_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
+	return dcp_deepspeed_emit_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
 }
 
 static int emit_state(struct universal *u, const char *state, const char *name)
 {
 	struct dcp_torch_tensor tt;
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
+	struct dcp_deepspeed_input in;
 	const struct dcp_pv *param;
 	struct dcp_pv v;
 	int rc;
@@ -110,7 +110,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 	dcp_buf_reset(&u->file);
 	if (dcp_buf_printf(&u->file, "zero/%s/%s.pt", name, state) < 0)
 		return -ENOMEM;
-	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
+	rc = dcp_deepspeed_open(&u->ds, u->file.p, &in, &why);
 	if (rc != 0)
 		return rc < 0 ? rc : emit_broken(u, state, name, why.msg);
 	v = dcp_torch_root(in.t);
@@ -125,7 +125,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 		rc = -ENOMEM;
 	else
 		rc = emit_broken(u, state, name, why.msg);
-	dcp_ds_close(&in);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
@@ -153,23 +153,23 @@ static int emit_leftover(struct universal *u)
 	static const char file[] = "zero/optimizer_state.pt";
 	const char *path[2] = { "optimizer_state.pt" };
 	struct dcp_err why = { 0 };
-	struct dcp_ds_input in;
+	struct dcp_deepspeed_input in;
 	const struct dcp_pv *kv;
 	size_t n = 0;
 	int rc;
 
 	if (!dcp_dir_find(&u->zero, "optimizer_state.pt"))
 		return 0;
-	rc = dcp_ds_open(&u->ds, file, &in, &why);
+	rc = dcp_deepspeed_open(&u->ds, file, &in, &why);
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_emit_broken(&u->ds, path[0], why.msg);
+		return rc < 0 ? rc : dcp_deepspeed_emit_broken(&u->ds, path[0], why.msg);
 	kv = dcp_pv_pairs(dcp_torch_root(in.t), &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		path[1] = dcp_pv_str(kv[2 * i]);
 		if (path[1])
-			rc = dcp_ds_emit_value(&u->ds, &in, kv[2 * i + 1], path, 2);
+			rc = dcp_deepspeed_emit_value(&u->ds, &in, kv[2 * i + 1], path, 2);
 	}
-	dcp_ds_close(&in);
+	dcp_deepspeed_close(&in);
 	return rc;
 }
 
@@ -208,29 +208,29 @@ static int note_shapes(struct universal *u)
 
 static int load_zero(struct universal *u)
 {
-	struct dcp_ds *ds = &u->ds;
+	struct dcp_deepspeed *ds = &u->ds;
 	int rc = note_emitted(u);
 
 	if (rc == 0)
-		rc = dcp_ds_read_parts(ds);
+		rc = dcp_deepspeed_read_parts(ds);
 	if (rc == 0)
 		rc = note_shapes(u);
 	ds->zero = true;
 	if (rc == 0 && ds->nparts)
-		rc = dcp_ds_emit_modules(ds);
+		rc = dcp_deepspeed_emit_modules(ds);
 	if (rc == 0)
 		rc = emit_zero(u);
 	if (rc == 0 && !ds->opened)
 		rc = ds->damage.code ? dcp_fail_at(ds->err, ds->damage.code, ds->damage.off,
 						   "%s", ds->damage.msg)
 				     : dcp_fail(ds->err, -EBADMSG, "zero/ has no parameters");
-	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
+	return rc == 0 ? dcp_deepspeed_emit_facts(ds) : rc;
 }
 
 static int load_universal(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct universal u = { 0 };
-	int rc = dcp_ds_begin(&u.ds, in, err);
+	int rc = dcp_deepspeed_begin(&u.ds, in, err);
 
 	u.ds.universal = true;
 	if (rc == 0)
@@ -241,7 +241,7 @@ static int load_universal(const struct dcp_load *in, struct dcp_err *err)
 	dcp_intern_finish(&u.shaped);
 	dcp_buf_finish(&u.shapes);
 	dcp_buf_finish(&u.file);
-	dcp_ds_end(&u.ds);
+	dcp_deepspeed_end(&u.ds);
 	return rc;
 }
 
@@ -249,11 +249,12 @@ static int load_universal(const struct dcp_load *in, struct dcp_err *err)
 
 static bool has_model_file(const struct dcp_dir *dir)
 {
-	struct dcp_ds_name name;
+	struct dcp_deepspeed_name name;
 
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && dcp_ds_name_parse(dir->entries[i].name, &name) &&
-		    (name.kind == DCP_DS_MODEL || name.kind == DCP_DS_LAYER))
+		if (!dir->entries[i].is_dir &&
+		    dcp_deepspeed_name_parse(dir->entries[i].name, &name) &&
+		    (name.kind == DCP_DEEPSPEED_MODEL || name.kind == DCP_DEEPSPEED_LAYER))
 			return true;
 	return false;
 }
@@ -282,6 +283,6 @@ const struct dcp_format dcp_format_deepspeed_universal = {
 	.name = "deepspeed-universal",
 	.what = "DeepSpeed universal",
 	.probe = probe_universal,
-	.committed = dcp_ds_committed,
+	.committed = dcp_deepspeed_committed,
 	.load = load_universal,
 };

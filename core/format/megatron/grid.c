@@ -32,7 +32,7 @@ enum { MAX_PARALLEL = 4096 };
 static const char *const file_names[] = { "model_optim_rng.pt", "model_rng.pt" };
 
 /* Read the numbers of a name such as "mp_rank_01_002". */
-bool dcp_mrank_parse(const char *name, struct dcp_mrank *r)
+bool dcp_megatron_rank_parse(const char *name, struct dcp_megatron_rank *r)
 {
 	const char *p = name + 7;
 
@@ -47,7 +47,7 @@ bool dcp_mrank_parse(const char *name, struct dcp_mrank *r)
 	return r->nnumbers > 0 && !*p;
 }
 
-const char *dcp_mrank_file(const struct dcp_dir *dir)
+const char *dcp_megatron_rank_file(const struct dcp_dir *dir)
 {
 	for (size_t i = 0; i < DCP_LEN(file_names); i++)
 		if (dcp_dir_find(dir, file_names[i]))
@@ -57,7 +57,7 @@ const char *dcp_mrank_file(const struct dcp_dir *dir)
 
 /* A directory without state belongs to a data-parallel rank if directories whose names have fewer
  * numbers have a state. Otherwise its state is missing. */
-static void see_missing(struct dcp_mlegacy *m)
+static void see_missing(struct dcp_megatron_legacy *m)
 {
 	unsigned fewest = 4;
 
@@ -72,7 +72,7 @@ static void see_missing(struct dcp_mlegacy *m)
 			m->rank[i].file = m->file;
 }
 
-int dcp_mlegacy_list(struct dcp_mlegacy *m)
+int dcp_megatron_legacy_list(struct dcp_megatron_legacy *m)
 {
 	const struct dcp_dir *dir = m->in->dir;
 
@@ -80,16 +80,16 @@ int dcp_mlegacy_list(struct dcp_mlegacy *m)
 	if (!m->rank)
 		return -ENOMEM;
 	for (size_t i = 0; i < dir->n; i++) {
-		struct dcp_mrank *r = &m->rank[m->n];
+		struct dcp_megatron_rank *r = &m->rank[m->n];
 		struct dcp_dir below;
 
 		r->dir = dir->entries[i].name;
-		if (!dir->entries[i].is_dir || !dcp_mrank_parse(r->dir, r))
+		if (!dir->entries[i].is_dir || !dcp_megatron_rank_parse(r->dir, r))
 			continue;
 		m->n++;
 		if (dcp_dir_open_at(dir, r->dir, &below, NULL) < 0)
 			continue;
-		r->file = dcp_mrank_file(&below);
+		r->file = dcp_megatron_rank_file(&below);
 		dcp_dir_close(&below);
 	}
 	see_missing(m);
@@ -98,7 +98,7 @@ int dcp_mlegacy_list(struct dcp_mlegacy *m)
 
 /* Two numbers in a name are the tensor- and the pipeline-parallel rank. But if the arguments give
  * one pipeline stage and several expert-parallel ranks, the second is the expert-parallel rank. */
-static void place_one(struct dcp_mlegacy *m, struct dcp_mrank *r)
+static void place_one(struct dcp_megatron_legacy *m, struct dcp_megatron_rank *r)
 {
 	bool expert = r->nnumbers == 2 && m->args.pp == 1 && m->args.ep > 1;
 
@@ -112,7 +112,7 @@ static void place_one(struct dcp_mlegacy *m, struct dcp_mrank *r)
 	m->ep = DCP_MAX(m->ep, r->ep + 1);
 }
 
-int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err)
+int dcp_megatron_legacy_place(struct dcp_megatron_legacy *m, struct dcp_err *err)
 {
 	m->tp = (uint32_t)DCP_MAX(m->args.tp, 1u);
 	m->pp = (uint32_t)DCP_MAX(m->args.pp, 1u);
@@ -129,16 +129,16 @@ int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err)
 	return 0;
 }
 
-bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m)
+bool dcp_megatron_legacy_lost_experts(const struct dcp_megatron_legacy *m)
 {
 	return m->tp % m->etp != 0;
 }
 
-void dcp_mlegacy_dir(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep,
-		     char name[DCP_MEGATRON_DIR])
+void dcp_megatron_legacy_dir(const struct dcp_megatron_legacy *m, uint32_t tp, uint32_t pp,
+			     uint32_t ep, char name[DCP_MEGATRON_DIR])
 {
-	const struct dcp_mrank *one = dcp_mlegacy_rank(m, DCP_MEGATRON_ANY, DCP_MEGATRON_ANY,
-						       DCP_MEGATRON_ANY, DCP_MEGATRON_ANY);
+	const struct dcp_megatron_rank *one = dcp_megatron_legacy_rank(
+		m, DCP_MEGATRON_ANY, DCP_MEGATRON_ANY, DCP_MEGATRON_ANY, DCP_MEGATRON_ANY);
 	unsigned numbers = one ? one->nnumbers : 1;
 	int at = snprintf(name, DCP_MEGATRON_DIR, "mp_rank_%02u", tp);
 
@@ -154,13 +154,14 @@ static bool is_one(uint32_t want, uint32_t is)
 	return want == DCP_MEGATRON_ANY || want == is;
 }
 
-struct dcp_mrank *dcp_mlegacy_rank(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp,
-				   uint32_t ep, uint32_t etp)
+struct dcp_megatron_rank *dcp_megatron_legacy_rank(const struct dcp_megatron_legacy *m,
+						   uint32_t tp, uint32_t pp, uint32_t ep,
+						   uint32_t etp)
 {
-	struct dcp_mrank *found = NULL;
+	struct dcp_megatron_rank *found = NULL;
 
 	for (size_t i = 0; i < m->n; i++) {
-		struct dcp_mrank *r = &m->rank[i];
+		struct dcp_megatron_rank *r = &m->rank[i];
 
 		if (!r->file || !is_one(tp, r->tp) || !is_one(pp, r->pp) ||
 		    !is_one(ep, r->ep) || !is_one(etp, r->tp % m->etp))
@@ -172,10 +173,10 @@ struct dcp_mrank *dcp_mlegacy_rank(const struct dcp_mlegacy *m, uint32_t tp, uin
 	return found;
 }
 
-void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *first,
-			  uint32_t *step)
+void dcp_megatron_legacy_expected(const struct dcp_megatron_legacy *m, uint32_t tp,
+				  uint32_t *first, uint32_t *step)
 {
-	uint32_t groups = dcp_mlegacy_lost_experts(m) ? 1 : m->tp / m->etp;
+	uint32_t groups = dcp_megatron_legacy_lost_experts(m) ? 1 : m->tp / m->etp;
 
 	/* Ranks tp, tp + TP, tp + 2 TP ... of the stage, as long as there are experts for them. */
 	*first = tp / m->etp % m->ep;
@@ -184,7 +185,7 @@ void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *fi
 	*step = groups >= m->ep ? m->ep : groups;
 }
 
-int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out)
+int dcp_megatron_place_print(const struct dcp_megatron_place *p, struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
 	return dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
@@ -258,7 +259,7 @@ static void take_args(struct dcp_margs *a, struct dcp_pv args)
 	a->qkv_heads = count_qkv_heads(args, a->heads);
 }
 
-void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root)
+void dcp_megatron_legacy_read_args(struct dcp_megatron_legacy *m, struct dcp_pv root)
 {
 	const struct dcp_pv *args = dcp_pv_get(root, "args");
 	const struct dcp_pv version = dcp_pv_at(root, "checkpoint_version");
@@ -278,7 +279,7 @@ enum { MAX_STARS = 8 }; /* in a glob: each star multiplies the ways to match it 
 
 /* A rule of the file, and where its glob starts in text. */
 struct entry {
-	struct dcp_mrule rule;
+	struct dcp_megatron_rule rule;
 	size_t glob;
 };
 
@@ -309,7 +310,7 @@ struct entry {
 /* clang-format off */
 static const struct {
 	const char *glob;
-	struct dcp_mrule rule;
+	struct dcp_megatron_rule rule;
 } known[] = {
 	{ "*._extra_state*", REPLICATE }, /* Megatron itself keeps the first rank's */
 	/* norms first: some are parts of linear layers (linear_qkv.layer_norm_weight) */
@@ -323,7 +324,7 @@ static const struct {
 	{ "*pooler.*", REPLICATE },
 	{ "*binary_head.*", REPLICATE },
 	{ "*lm_head.dense.*", REPLICATE },
-	{ "*_down_proj.*", REPLICATE }, /* multi-latent attention; but see dcp_mjoin_see_latent() */
+	{ "*_down_proj.*", REPLICATE }, /* multi-latent attention; but see dcp_megatron_join_see_latent() */
 	{ "*_latent_proj.*", REPLICATE }, /* experts in a smaller space */
 	/* column-parallel */
 	{ "*word_embeddings.weight", CUT(0) },
@@ -368,7 +369,8 @@ static const struct {
 };
 /* clang-format on */
 
-bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out)
+bool dcp_megatron_rules_find(const struct dcp_megatron_rules *r, const char *key,
+			     struct dcp_megatron_rule *out)
 {
 	const struct entry *own = DCP_ITEMS(r->list, struct entry);
 
@@ -386,7 +388,7 @@ bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mru
 }
 
 /* Read "4:1:1)", after which nothing may follow. */
-static bool read_sizes(const char *s, struct dcp_mrule *rule)
+static bool read_sizes(const char *s, struct dcp_megatron_rule *rule)
 {
 	int end = 0;
 
@@ -403,7 +405,7 @@ static bool read_sizes(const char *s, struct dcp_mrule *rule)
 	return false;
 }
 
-static bool read_placement(const char *s, struct dcp_mrule *rule)
+static bool read_placement(const char *s, struct dcp_megatron_rule *rule)
 {
 	int end = 0;
 
@@ -435,7 +437,8 @@ static int count_stars(const char *glob)
 	return n;
 }
 
-static int read_line(struct dcp_mrules *r, char *line, unsigned number, struct dcp_err *err)
+static int read_line(struct dcp_megatron_rules *r, char *line, unsigned number,
+		     struct dcp_err *err)
 {
 	char *end = line + strcspn(line, "#"), *space;
 	struct entry e = { .rule = { .line = number }, .glob = r->text.n };
@@ -466,7 +469,8 @@ static int read_line(struct dcp_mrules *r, char *line, unsigned number, struct d
 	return dcp_buf_error(&r->text) | dcp_buf_error(&r->list);
 }
 
-int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dcp_err *err)
+int dcp_megatron_rules_parse(struct dcp_megatron_rules *r, const char *text, size_t n,
+			     struct dcp_err *err)
 {
 	const char *end = text + n;
 	int rc = 0;
@@ -490,7 +494,7 @@ int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dc
 	return rc;
 }
 
-void dcp_mrules_finish(struct dcp_mrules *r)
+void dcp_megatron_rules_finish(struct dcp_megatron_rules *r)
 {
 	dcp_buf_finish(&r->text);
 	dcp_buf_finish(&r->list);

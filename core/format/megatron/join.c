@@ -23,7 +23,7 @@
  * holds [a_r b_r], and the whole is [a_0 .. a_R-1 b_0 .. b_R-1], as a single rank would hold it.
  */
 
-int dcp_mview_is_stacked(const char *key)
+int dcp_megatron_view_is_stacked(const char *key)
 {
 	size_t n = strlen(key);
 
@@ -46,12 +46,12 @@ static bool is_row_major(const struct dcp_tensor *t)
 /* The view of a matrix of several experts. First layers have the shape [inputs, experts * outputs],
  * but their memory is [experts, inputs, outputs]. Second layers have the shape [experts * inputs,
  * outputs], which agrees with their memory. */
-static bool view_stacked(struct dcp_mjoin *j, const struct dcp_tensor *part,
-			 struct dcp_mview *v)
+static bool view_stacked(struct dcp_megatron_join *j, const struct dcp_tensor *part,
+			 struct dcp_megatron_view *v)
 {
-	const struct dcp_mlegacy *m = j->m;
+	const struct dcp_megatron_legacy *m = j->m;
 	uint64_t n = m->args.experts % m->ep == 0 ? m->args.experts / m->ep : 0;
-	bool first = dcp_mview_is_stacked(j->place.key) == 1;
+	bool first = dcp_megatron_view_is_stacked(j->place.key) == 1;
 
 	if (!n || part->ndim != 2 || !is_row_major(part) || part->shape[first] % n != 0) {
 		dcp_fail(&j->why, -EBADMSG,
@@ -70,15 +70,15 @@ static bool view_stacked(struct dcp_mjoin *j, const struct dcp_tensor *part,
 }
 
 /* Make @v the view of @part; false, with the reason in j->why, if that is not possible. */
-static bool dcp_mjoin_view(struct dcp_mjoin *j, const struct dcp_tensor *part,
-			   struct dcp_mview *v)
+static bool dcp_megatron_join_view(struct dcp_megatron_join *j, const struct dcp_tensor *part,
+				   struct dcp_megatron_view *v)
 {
 	const uint64_t *stride = part->npieces ? part->pieces[0].stride : NULL;
 	uint64_t step = 1;
 
 	v->ndim = part->ndim;
 	memcpy(v->dim, part->shape, part->ndim * sizeof(*v->dim));
-	if (j->place.holder == DCP_MHOLD_STACK && dcp_mview_is_stacked(j->place.key)) {
+	if (j->place.holder == DCP_MHOLD_STACK && dcp_megatron_view_is_stacked(j->place.key)) {
 		if (!view_stacked(j, part, v))
 			return false;
 		stride = NULL;
@@ -90,13 +90,13 @@ static bool dcp_mjoin_view(struct dcp_mjoin *j, const struct dcp_tensor *part,
 
 /* ---- the whole ---- */
 
-static uint32_t count_sections(const struct dcp_mrule *r)
+static uint32_t count_sections(const struct dcp_megatron_rule *r)
 {
 	return r->nsizes ? r->nsizes : r->groups;
 }
 
 /* Elements of section @i if all sections together have @n; 0: @n cannot be divided like this. */
-static uint64_t divide_section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
+static uint64_t divide_section(const struct dcp_megatron_rule *r, uint32_t i, uint64_t n)
 {
 	uint64_t sum = r->groups;
 
@@ -111,8 +111,8 @@ static uint64_t divide_section(const struct dcp_mrule *r, uint32_t i, uint64_t n
 }
 
 /* Do the views @a and @b agree, except in the cut dimension? */
-static bool fits_view(const struct dcp_mjoin *j, const struct dcp_mview *a,
-		      const struct dcp_mview *b)
+static bool fits_view(const struct dcp_megatron_join *j, const struct dcp_megatron_view *a,
+		      const struct dcp_megatron_view *b)
 {
 	uint32_t d = j->rule.dim;
 
@@ -127,13 +127,14 @@ static bool fits_view(const struct dcp_mjoin *j, const struct dcp_mview *a,
 }
 
 /* Check part number @i, and add its length to the shape of the whole. */
-static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *first)
+static bool add_part(struct dcp_megatron_join *j, size_t i,
+		     const struct dcp_megatron_view *first)
 {
 	const struct dcp_tensor *part = &j->copy[i]->t;
 	uint32_t d = j->rule.dim, stack = (uint32_t)(i / j->nparts);
-	struct dcp_mview v;
+	struct dcp_megatron_view v;
 
-	if (!dcp_mjoin_view(j, part, &v))
+	if (!dcp_megatron_join_view(j, part, &v))
 		return false;
 	/* The parts of other stacks must have the same lengths as those of the first. */
 	if (strcmp(part->dtype_name, j->t.dtype_name) != 0 || !fits_view(j, first, &v) ||
@@ -151,13 +152,13 @@ static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *firs
 }
 
 /* The shape of the whole, then its pieces, by the rule. */
-static void dcp_mjoin_add_up(struct dcp_mjoin *j)
+static void dcp_megatron_join_add_up(struct dcp_megatron_join *j)
 {
-	struct dcp_mview first;
+	struct dcp_megatron_view first;
 	uint32_t d = j->rule.dim;
 
 	j->t = j->copy[0]->t;
-	if (!dcp_mjoin_view(j, &j->t, &first))
+	if (!dcp_megatron_join_view(j, &j->t, &first))
 		return;
 	j->t.ndim = first.ndim;
 	memcpy(j->shape, first.dim, first.ndim * sizeof(*j->shape));
@@ -183,15 +184,15 @@ struct cut {
 	uint64_t at, len, to;
 };
 
-static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece *p)
+static bool cut_piece(struct dcp_megatron_join *j, const struct cut *c, struct dcp_piece *p)
 {
 	const struct dcp_tensor *part = c->part;
 	uint32_t n = j->t.ndim, d = j->rule.dim;
 	uint64_t *lo = dcp_arena_calloc(&j->m->model.arena, 2 * (size_t)n, sizeof(*lo));
 	uint64_t *len = lo + n, at[DCP_MAX_NDIM] = { 0 };
-	struct dcp_mview v;
+	struct dcp_megatron_view v;
 
-	if (!dcp_mjoin_view(j, part, &v))
+	if (!dcp_megatron_join_view(j, part, &v))
 		return false;
 	for (uint32_t k = 0; lo && k < n; k++) {
 		lo[k] = k == d ? c->to : k == 0 ? c->stack * v.dim[0] : 0;
@@ -200,9 +201,9 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 	at[d] = c->at;
 	*p = part->pieces[0];
 	/* this fails only without memory: the cut lies inside the part, which was checked */
-	if (lo && dcp_tplace_piece(&(struct dcp_tplace_box){ lo, at, len }, n, v.dim,
-				   p->stride ? v.stride : NULL, part->itemsize,
-				   &j->m->model.arena, p) == 0)
+	if (lo && dcp_torch_placement_piece(&(struct dcp_torch_placement_box){ lo, at, len }, n,
+					    v.dim, p->stride ? v.stride : NULL, part->itemsize,
+					    &j->m->model.arena, p) == 0)
 		return true;
 	dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
 	return false;
@@ -210,7 +211,7 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 
 /* Make the pieces of all sections for one stack (the experts of one expert-parallel rank), or for
  * a tensor that is not an expert's. */
-static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
+static bool cut_stack(struct dcp_megatron_join *j, uint32_t stack, struct dcp_piece *p)
 {
 	uint64_t to = 0;
 
@@ -219,11 +220,11 @@ static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
 			const struct dcp_tensor *part =
 				&j->copy[(size_t)stack * j->nparts + i]->t;
 			struct cut c = { .part = part, .stack = stack, .to = to };
-			struct dcp_mview v;
+			struct dcp_megatron_view v;
 
 			if (part->npieces == 0)
 				continue; /* no elements */
-			if (!dcp_mjoin_view(j, part, &v))
+			if (!dcp_megatron_join_view(j, part, &v))
 				return false;
 			for (uint32_t k = 0; k < g; k++)
 				c.at += divide_section(&j->rule, k, v.dim[j->rule.dim]);
@@ -235,7 +236,7 @@ static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
 	return true;
 }
 
-static void dcp_mjoin_cut(struct dcp_mjoin *j)
+static void dcp_megatron_join_cut(struct dcp_megatron_join *j)
 {
 	size_t n = (size_t)j->nstacks * j->nparts * count_sections(&j->rule);
 	struct dcp_piece *p =
@@ -265,10 +266,10 @@ static const char *const pairs[][2] = { { "linear_fc1.", "linear_fc2.weight" },
 					{ ".weight1", ".weight2" } };
 
 /* The second layer of the same rank, or NULL. */
-static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
+static const struct dcp_tensor *find_second(const struct dcp_megatron_join *j)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, name = DCP_BUF_INIT;
-	struct dcp_mplace place = j->place;
+	struct dcp_megatron_place place = j->place;
 	uint32_t number = DCP_INTERN_NONE;
 
 	for (size_t i = 0; i < DCP_LEN(pairs) && number == DCP_INTERN_NONE; i++) {
@@ -283,7 +284,7 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 				   at[0] == '.' ? "" : dcp_digits_before(at, end)) < 0)
 			return NULL;
 		place.key = key.p;
-		if (dcp_mplace_print(&place, &name) == 0)
+		if (dcp_megatron_place_print(&place, &name) == 0)
 			number = dcp_intern_find(&j->m->model.names, name.p, name.n);
 		break;
 	}
@@ -298,13 +299,13 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 
 /* Decide whether the first layer is one half or two. The second layer has as many inputs as the
  * first has outputs, or half as many if the first layer is gated. */
-static void dcp_mjoin_see_gate(struct dcp_mjoin *j)
+static void dcp_megatron_join_see_gate(struct dcp_megatron_join *j)
 {
 	const struct dcp_tensor *second = find_second(j);
-	struct dcp_mview v;
+	struct dcp_megatron_view v;
 	uint64_t rows, inputs;
 
-	if (!dcp_mjoin_view(j, &j->copy[0]->t, &v))
+	if (!dcp_megatron_join_view(j, &j->copy[0]->t, &v))
 		return;
 	if (!second || j->rule.dim >= v.ndim) {
 		dcp_fail(&j->why, -EBADMSG,
@@ -343,7 +344,7 @@ static bool is_layer(const char *key)
 }
 
 /* The size of the cut dimension that follows from the arguments; 0: unknown. */
-static uint64_t expected_size(const struct dcp_mjoin *j)
+static uint64_t expected_size(const struct dcp_megatron_join *j)
 {
 	const struct dcp_margs *a = &j->m->args;
 	const char *key = j->key;
@@ -371,7 +372,7 @@ static uint64_t expected_size(const struct dcp_mjoin *j)
 	return 0;
 }
 
-void dcp_mjoin_see_latent(struct dcp_mjoin *j)
+void dcp_megatron_join_see_latent(struct dcp_megatron_join *j)
 {
 	uint64_t want = expected_size(j);
 
@@ -381,13 +382,13 @@ void dcp_mjoin_see_latent(struct dcp_mjoin *j)
 		if (!c || c->t.error || !c->t.ndim)
 			continue;
 		if (c->t.shape[0] != want)
-			j->rule = (struct dcp_mrule){ .dim = 0, .groups = 1 };
+			j->rule = (struct dcp_megatron_rule){ .dim = 0, .groups = 1 };
 		return;
 	}
 }
 
 /* Check the size of the cut dimension against the arguments of the run. */
-static void dcp_mjoin_check_args(struct dcp_mjoin *j)
+static void dcp_megatron_join_check_args(struct dcp_megatron_join *j)
 {
 	uint64_t want = expected_size(j), is = j->shape[j->rule.dim];
 
@@ -402,38 +403,38 @@ static void dcp_mjoin_check_args(struct dcp_mjoin *j)
 
 /* The rank that should hold part number @i of the tensor, or NULL: then @dir is the name of the
  * missing directory. */
-static const struct dcp_mrank *home_of(const struct dcp_mjoin *j, size_t i,
-				       char dir[DCP_MEGATRON_DIR])
+static const struct dcp_megatron_rank *home_of(const struct dcp_megatron_join *j, size_t i,
+					       char dir[DCP_MEGATRON_DIR])
 {
-	const struct dcp_mlegacy *m = j->m;
+	const struct dcp_megatron_legacy *m = j->m;
 	uint32_t part = (uint32_t)(i % j->nparts), stack = (uint32_t)(i / j->nparts);
 	uint32_t ep = j->place.holder == DCP_MHOLD_STACK ? stack : j->place.ep;
 	uint32_t first, step;
-	const struct dcp_mrank *r;
+	const struct dcp_megatron_rank *r;
 
 	if (j->place.holder == DCP_MHOLD_ALL) {
-		r = dcp_mlegacy_rank(m, part, j->place.stage, DCP_MEGATRON_ANY,
-				     DCP_MEGATRON_ANY);
-		dcp_mlegacy_expected(m, part, &first, &step);
-		dcp_mlegacy_dir(m, part, j->place.stage, first, dir);
+		r = dcp_megatron_legacy_rank(m, part, j->place.stage, DCP_MEGATRON_ANY,
+					     DCP_MEGATRON_ANY);
+		dcp_megatron_legacy_expected(m, part, &first, &step);
+		dcp_megatron_legacy_dir(m, part, j->place.stage, first, dir);
 		return r;
 	}
-	r = dcp_mlegacy_rank(m, DCP_MEGATRON_ANY, j->place.stage, ep, part);
+	r = dcp_megatron_legacy_rank(m, DCP_MEGATRON_ANY, j->place.stage, ep, part);
 	for (uint32_t t = part; t < m->tp; t += m->etp) {
-		dcp_mlegacy_expected(m, t, &first, &step);
+		dcp_megatron_legacy_expected(m, t, &first, &step);
 		if (ep < first || (ep - first) % step)
 			continue;
-		dcp_mlegacy_dir(m, t, j->place.stage, ep, dir);
+		dcp_megatron_legacy_dir(m, t, j->place.stage, ep, dir);
 		break;
 	}
 	return r;
 }
 
-static void fail_missing(struct dcp_mjoin *j, size_t i)
+static void fail_missing(struct dcp_megatron_join *j, size_t i)
 {
 	const struct dcp_copy *c = j->copy[i];
 	char dir[DCP_MEGATRON_DIR] = "";
-	const struct dcp_mrank *r = home_of(j, i, dir);
+	const struct dcp_megatron_rank *r = home_of(j, i, dir);
 
 	if (c)
 		dcp_fail(&j->why, -EBADMSG, "%s/%s: %s", j->m->rank[c->who].dir,
@@ -448,7 +449,7 @@ static void fail_missing(struct dcp_mjoin *j, size_t i)
 }
 
 /* Take one copy unchanged, because all ranks hold the same, or because there is only one rank. */
-static void take_one(struct dcp_mjoin *j)
+static void take_one(struct dcp_megatron_join *j)
 {
 	const struct dcp_copy *first = NULL;
 
@@ -476,11 +477,11 @@ static void take_one(struct dcp_mjoin *j)
 	memcpy(j->shape, first->t.shape, first->t.ndim * sizeof(*j->shape));
 }
 
-static void find_rule(struct dcp_mjoin *j)
+static void find_rule(struct dcp_megatron_join *j)
 {
-	struct dcp_mlegacy *m = j->m;
+	struct dcp_megatron_legacy *m = j->m;
 
-	if (!dcp_mrules_find(&m->rules, j->key, &j->rule)) {
+	if (!dcp_megatron_rules_find(&m->rules, j->key, &j->rule)) {
 		dcp_fail(&j->why, -ENOTSUP,
 			 "the files do not say how %u tensor-parallel ranks hold it, and its "
 			 "name does not show it: put a line \"%.120s shard(0)\" (or replicate) "
@@ -494,13 +495,13 @@ static void find_rule(struct dcp_mjoin *j)
 }
 
 /* Is the tensor, by its name, of a kind that dcpfs cannot join? The reason is in j->why. */
-static bool is_refused(struct dcp_mjoin *j)
+static bool is_refused(struct dcp_megatron_join *j)
 {
-	const struct dcp_mlegacy *m = j->m;
+	const struct dcp_megatron_legacy *m = j->m;
 
 	if (j->place.holder == DCP_MHOLD_ALL)
 		return false;
-	if (dcp_mlegacy_lost_experts(m)) {
+	if (dcp_megatron_legacy_lost_experts(m)) {
 		dcp_fail(&j->why, -ENOTSUP,
 			 "experts are cut by %u tensor-parallel ranks and everything else by "
 			 "%u: several ranks wrote to the same mp_rank file, and only one of "
@@ -508,7 +509,7 @@ static bool is_refused(struct dcp_mjoin *j)
 			 m->etp, m->tp);
 		return true;
 	}
-	if (j->nstacks > 1 && !dcp_mview_is_stacked(j->place.key)) {
+	if (j->nstacks > 1 && !dcp_megatron_view_is_stacked(j->place.key)) {
 		dcp_fail(&j->why, -ENOTSUP,
 			 "each of %u expert-parallel ranks has its own under this name, and "
 			 "how they follow one another is not known; save with --ckpt-format "
@@ -519,7 +520,7 @@ static bool is_refused(struct dcp_mjoin *j)
 	return false;
 }
 
-static void join_parts(struct dcp_mjoin *j)
+static void join_parts(struct dcp_megatron_join *j)
 {
 	size_t n = (size_t)j->nstacks * j->nparts;
 
@@ -533,7 +534,7 @@ static void join_parts(struct dcp_mjoin *j)
 	if (j->why.code)
 		return;
 	if (j->rule.replicate && !j->rule.line && strstr(j->key, "_down_proj."))
-		dcp_mjoin_see_latent(j);
+		dcp_megatron_join_see_latent(j);
 	if (j->rule.replicate && j->nstacks == 1) {
 		take_one(j);
 		return;
@@ -544,29 +545,29 @@ static void join_parts(struct dcp_mjoin *j)
 			return;
 		}
 	if (j->rule.gated)
-		dcp_mjoin_see_gate(j);
+		dcp_megatron_join_see_gate(j);
 	if (!j->why.code)
-		dcp_mjoin_add_up(j);
+		dcp_megatron_join_add_up(j);
 	if (!j->why.code)
-		dcp_mjoin_check_args(j);
+		dcp_megatron_join_check_args(j);
 	if (!j->why.code)
-		dcp_mjoin_cut(j);
+		dcp_megatron_join_cut(j);
 }
 
 /* ---- copies ---- */
 
-size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m)
+size_t dcp_megatron_legacy_max_copies(const struct dcp_megatron_legacy *m)
 {
 	return DCP_MAX(m->tp, DCP_MIN(m->ep * m->etp, (uint32_t)DCP_MEGATRON_MAX_PARTS));
 }
 
-static void sort_copies(struct dcp_mjoin *j, const struct dcp_copies_key *k)
+static void sort_copies(struct dcp_megatron_join *j, const struct dcp_copies_key *k)
 {
-	const struct dcp_mlegacy *m = j->m;
+	const struct dcp_megatron_legacy *m = j->m;
 
 	j->nstacks = j->place.holder == DCP_MHOLD_STACK ? m->ep : 1;
 	j->nparts = j->place.holder == DCP_MHOLD_ALL ? m->tp : m->etp;
-	if ((size_t)j->nstacks * j->nparts > dcp_mlegacy_max_copies(m)) {
+	if ((size_t)j->nstacks * j->nparts > dcp_megatron_legacy_max_copies(m)) {
 		dcp_fail(&j->why, -E2BIG,
 			 "%u expert and %u tensor parallel ranks: at most %d parts of one "
 			 "tensor are joined",
@@ -575,7 +576,7 @@ static void sort_copies(struct dcp_mjoin *j, const struct dcp_copies_key *k)
 	}
 	memset(j->copy, 0, (size_t)j->nstacks * j->nparts * sizeof(*j->copy));
 	for (const struct dcp_copy *c = k->first; c; c = c->next) {
-		const struct dcp_mrank *r = &m->rank[c->who];
+		const struct dcp_megatron_rank *r = &m->rank[c->who];
 		size_t stack = j->nstacks > 1 ? r->ep : 0;
 		const struct dcp_copy **slot = &j->copy[stack * j->nparts + r->tp % j->nparts];
 
@@ -584,11 +585,13 @@ static void sort_copies(struct dcp_mjoin *j, const struct dcp_copies_key *k)
 	}
 }
 
-int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
-		     const char *key, const struct dcp_copy **copy)
+int dcp_megatron_legacy_join(struct dcp_megatron_legacy *m, uint32_t number,
+			     const struct dcp_megatron_place *place, const char *key,
+			     const struct dcp_copy **copy)
 {
 	const struct dcp_copies_key *k = dcp_copies_at(&m->model, number);
-	struct dcp_mjoin joining = { .m = m, .place = *place, .copy = copy }, *j = &joining;
+	struct dcp_megatron_join joining = { .m = m, .place = *place, .copy = copy },
+				 *j = &joining;
 
 	j->key = key;
 	j->t = k->first->t;

@@ -69,9 +69,9 @@ static enum dcp_mholder holder_of(const char *key)
 								 : DCP_MHOLD_STACK;
 }
 
-static struct dcp_mplace place_of(const char *text)
+static struct dcp_megatron_place place_of(const char *text)
 {
-	struct dcp_mplace p = { 0 };
+	struct dcp_megatron_place p = { 0 };
 	int at = 0;
 
 	sscanf(text, "%u/%u/%u/%n", &p.chunk, &p.stage, &p.ep, &at);
@@ -85,9 +85,10 @@ static struct dcp_mplace place_of(const char *text)
  * layer show. The argument expert_tensor_parallel_size may be wrong: Megatron's own converter
  * (tools/checkpoint) copies it from the source.
  */
-static void see_expert(struct dcp_mlegacy *m, const char *key, const struct dcp_tensor *t)
+static void see_expert(struct dcp_megatron_legacy *m, const char *key,
+		       const struct dcp_tensor *t)
 {
-	bool matrix = dcp_mview_is_stacked(key) == 2;
+	bool matrix = dcp_megatron_view_is_stacked(key) == 2;
 	uint64_t experts = matrix ? m->args.experts / m->ep : 1, inputs;
 
 	if (t->error || t->ndim != 2 || (!matrix && !strstr(key, ".linear_fc2.weight")))
@@ -97,12 +98,12 @@ static void see_expert(struct dcp_mlegacy *m, const char *key, const struct dcp_
 		m->etp = m->tp;
 }
 
-int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
-		     uint32_t chunk, uint32_t who)
+int dcp_megatron_legacy_keep(struct dcp_megatron_legacy *m, const struct dcp_tensor *t,
+			     const char *key, uint32_t chunk, uint32_t who)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	const struct dcp_mrank *r = &m->rank[who];
-	struct dcp_mplace place = {
+	const struct dcp_megatron_rank *r = &m->rank[who];
+	struct dcp_megatron_place place = {
 		.chunk = DCP_MIN(chunk, (uint32_t)MAX_CHUNKS - 1),
 		.stage = r->pp,
 		.ep = holder_of(key) == DCP_MHOLD_EXPERT ? r->ep : 0,
@@ -113,7 +114,7 @@ int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const ch
 
 	if (is_expert(key))
 		see_expert(m, key, t);
-	if (dcp_mplace_print(&place, &name))
+	if (dcp_megatron_place_print(&place, &name))
 		return -ENOMEM;
 	path = name.p;
 	copy.key = name.p;
@@ -154,7 +155,7 @@ struct numbering {
 	uint64_t experts; /* of each expert-parallel rank */
 };
 
-static int count_chunks(const struct dcp_mlegacy *m, struct numbering *to)
+static int count_chunks(const struct dcp_megatron_legacy *m, struct numbering *to)
 {
 	const struct dcp_intern *names = &m->model.names;
 	uint32_t nchunks = 0;
@@ -169,7 +170,7 @@ static int count_chunks(const struct dcp_mlegacy *m, struct numbering *to)
 	for (size_t i = 0; i < m->n; i++)
 		to->read[m->rank[i].pp % m->pp] |= m->rank[i].file && !m->rank[i].error;
 	for (uint32_t k = 0; k < names->n; k++) {
-		struct dcp_mplace p = place_of(dcp_intern_text(names, k));
+		struct dcp_megatron_place p = place_of(dcp_intern_text(names, k));
 		uint64_t *layers = to->layers[(size_t)p.chunk * m->pp + p.stage], n;
 		const char *end;
 		size_t stack;
@@ -185,7 +186,7 @@ static int count_chunks(const struct dcp_mlegacy *m, struct numbering *to)
 
 /* The assumed number of layers of a stage whose files cannot be read: from the arguments, or else
  * from the other stages. */
-static uint64_t guess_layers(const struct dcp_mlegacy *m, const struct numbering *all)
+static uint64_t guess_layers(const struct dcp_megatron_legacy *m, const struct numbering *all)
 {
 	uint64_t most = 0;
 
@@ -208,7 +209,7 @@ static size_t first_stack(const struct numbering *all, size_t i)
 }
 
 /* Replace each number of layers by the number of layers before. */
-static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
+static void number_layers(const struct dcp_megatron_legacy *m, struct numbering *all)
 {
 	uint64_t before[NSTACKS] = { 0 };
 	uint64_t guess = all->nstages ? guess_layers(m, all) : 0;
@@ -234,8 +235,8 @@ static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
 }
 
 /* Write the key in the whole model to @out. @who: a rank that holds it. */
-static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
-		      const struct dcp_mplace *p, uint32_t who, struct dcp_buf *out)
+static int name_whole(const struct dcp_megatron_legacy *m, const struct numbering *all,
+		      const struct dcp_megatron_place *p, uint32_t who, struct dcp_buf *out)
 {
 	const char *at = p->key, *number, *end;
 	size_t stack;
@@ -261,10 +262,10 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 	return dcp_buf_str(out, at);
 }
 
-int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
+int dcp_megatron_legacy_emit_model(struct dcp_megatron_legacy *m, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	const struct dcp_copy **copy = calloc(dcp_mlegacy_max_copies(m), sizeof(*copy));
+	const struct dcp_copy **copy = calloc(dcp_megatron_legacy_max_copies(m), sizeof(*copy));
 	struct numbering all = { 0 };
 	struct dcp_intern emitted = { 0 };
 	int rc = count_chunks(m, &all);
@@ -274,7 +275,7 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 	if (!copy)
 		rc = -ENOMEM;
 	for (uint32_t k = 0; k < m->model.names.n && rc == 0; k++) {
-		struct dcp_mplace place = place_of(dcp_intern_text(&m->model.names, k));
+		struct dcp_megatron_place place = place_of(dcp_intern_text(&m->model.names, k));
 
 		rc = name_whole(m, &all, &place, dcp_copies_at(&m->model, k)->first->who,
 				&name);
@@ -282,7 +283,7 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 			rc = dcp_intern_add(&emitted, name.p, name.n, DCP_INTERN_NONE, NULL);
 		/* A key that several stages hold is the same on all of them: emit it once. */
 		if (rc == 1)
-			rc = dcp_mlegacy_join(m, k, &place, name.p, copy);
+			rc = dcp_megatron_legacy_join(m, k, &place, name.p, copy);
 	}
 	dcp_intern_finish(&emitted);
 	free(all.layers);

@@ -41,7 +41,7 @@ enum { MAX_LOST = 256 }; /* missing ranks that are named one by one */
 
 /* One file while it is emitted. */
 struct emitter {
-	struct dcp_mlegacy *m;
+	struct dcp_megatron_legacy *m;
 	uint32_t who;
 	size_t nprefix;           /* components in front of its keys */
 	struct dcp_intern *known; /* objects of the first rank: key NUL JSON */
@@ -75,7 +75,7 @@ static int keep_model(struct emitter *w, const struct dcp_tensor *t, uint32_t ch
 		skip++;
 	for (size_t i = 0; i < skip; i++)
 		key += strlen(t->path[i]) + 1;
-	return dcp_mlegacy_keep(w->m, t, key, chunk, w->who);
+	return dcp_megatron_legacy_keep(w->m, t, key, chunk, w->who);
 }
 
 static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
@@ -121,11 +121,11 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 	struct dcp_sink sink = {
 		.tensor = on_tensor, .object = on_object, .ctx = w, .next = in->sink
 	};
-	struct dcp_tstate s = { .sink = &sink,
-				.prefix = prefix,
-				.nprefix = first  ? 0
-					   : stem ? 2
-						  : 1 };
+	struct dcp_torch_state s = { .sink = &sink,
+				     .prefix = prefix,
+				     .nprefix = first  ? 0
+						: stem ? 2
+						       : 1 };
 	char path[512];
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
@@ -139,7 +139,7 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	return dcp_tstate_emit(&s);
+	return dcp_torch_state_emit(&s);
 }
 
 /* Emit a file that cannot be read, as the broken object "<dir>.<stem>". */
@@ -153,7 +153,7 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
 
 /* Emit the other files of a directory (distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt, ...)
  * below the directory's name: flat buffers and lists whose order only the program knew. */
-static int emit_others(struct emitter *w, const struct dcp_mrank *r)
+static int emit_others(struct emitter *w, const struct dcp_megatron_rank *r)
 {
 	dcp_auto_dir struct dcp_dir below = { 0 };
 	int rc = 0;
@@ -177,11 +177,12 @@ static int emit_others(struct emitter *w, const struct dcp_mrank *r)
 }
 
 /* Emit a directory that should be there, but is missing, as a broken object. */
-static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
+static int emit_missing(const struct dcp_megatron_legacy *m, uint32_t tp, uint32_t pp,
+			uint32_t ep)
 {
 	char dir[DCP_MEGATRON_DIR], why[256];
 
-	dcp_mlegacy_dir(m, tp, pp, ep, dir);
+	dcp_megatron_legacy_dir(m, tp, pp, ep, dir);
 	snprintf(why, sizeof(why),
 		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
 		 "ranks",
@@ -191,7 +192,7 @@ static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, u
 
 /* Emit as broken objects the directories whose state is missing or cannot be read: it is not known
  * which keys only they have. */
-static int emit_all_lost(const struct dcp_mlegacy *m)
+static int emit_all_lost(const struct dcp_megatron_legacy *m)
 {
 	unsigned left = MAX_LOST;
 	uint32_t first, step;
@@ -201,10 +202,10 @@ static int emit_all_lost(const struct dcp_mlegacy *m)
 		if (m->rank[i].error)
 			rc = dcp_emit_broken(m->in->sink, m->rank[i].dir, m->rank[i].error);
 	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
-		dcp_mlegacy_expected(m, t, &first, &step);
+		dcp_megatron_legacy_expected(m, t, &first, &step);
 		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
 			for (uint32_t e = first; e < m->ep && left > 0 && rc == 0; e += step) {
-				if (dcp_mlegacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
+				if (dcp_megatron_legacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
 					continue;
 				rc = emit_missing(m, t, p, e);
 				left--;
@@ -216,8 +217,8 @@ static int emit_all_lost(const struct dcp_mlegacy *m)
 /* Emit the state of rank number @i. If its file cannot be read, the reason is kept in the rank. */
 static int emit_state(struct emitter *w, size_t i, bool first)
 {
-	struct dcp_mlegacy *m = w->m;
-	struct dcp_mrank *r = &m->rank[i];
+	struct dcp_megatron_legacy *m = w->m;
+	struct dcp_megatron_rank *r = &m->rank[i];
 	struct dcp_err why = { 0 };
 	int rc;
 
@@ -230,7 +231,7 @@ static int emit_state(struct emitter *w, size_t i, bool first)
 }
 
 /* Read the files of all ranks; those before number @first cannot be read. */
-static int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first)
+static int dcp_megatron_legacy_emit_ranks(struct dcp_megatron_legacy *m, size_t first)
 {
 	struct dcp_intern known = { 0 };
 	struct emitter w = { .m = m, .known = &known };
@@ -254,16 +255,17 @@ enum { MAX_RULES = 1 << 20 };
 
 static enum dcp_match probe_legacy(const struct dcp_dir *dir, char *why, size_t n)
 {
-	struct dcp_mrank r;
+	struct dcp_megatron_rank r;
 
 	for (size_t i = 0; i < dir->n; i++) {
 		dcp_auto_dir struct dcp_dir below = { 0 };
 		bool found;
 
-		if (!dir->entries[i].is_dir || !dcp_mrank_parse(dir->entries[i].name, &r) ||
+		if (!dir->entries[i].is_dir ||
+		    !dcp_megatron_rank_parse(dir->entries[i].name, &r) ||
 		    dcp_dir_open_at(dir, dir->entries[i].name, &below, NULL) < 0)
 			continue;
-		found = dcp_mrank_file(&below) != NULL;
+		found = dcp_megatron_rank_file(&below) != NULL;
 		if (found)
 			return DCP_MATCH_YES;
 	}
@@ -272,7 +274,8 @@ static enum dcp_match probe_legacy(const struct dcp_dir *dir, char *why, size_t 
 
 /* Read the arguments in the file of rank @r. Returns 1 when the file cannot be read, with the
  * reason in @why. */
-static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why)
+static int read_args(struct dcp_megatron_legacy *m, const struct dcp_megatron_rank *r,
+		     struct dcp_err *why)
 {
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	char path[512];
@@ -282,18 +285,18 @@ static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dc
 	rc = dcp_torch_open_file(m->in->dir, path, &t, why);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
-	dcp_mlegacy_read_args(m, dcp_torch_root(t));
+	dcp_megatron_legacy_read_args(m, dcp_torch_root(t));
 	return 0;
 }
 
 /* Read the arguments from the first readable file, before any file is emitted: every file has
  * them. */
-static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
+static int find_args(struct dcp_megatron_legacy *m, size_t *first, struct dcp_err *err)
 {
 	struct dcp_err last = { 0 };
 
 	for (*first = 0; *first < m->n; ++*first) {
-		struct dcp_mrank *r = &m->rank[*first];
+		struct dcp_megatron_rank *r = &m->rank[*first];
 		struct dcp_err why = { 0 };
 		int rc;
 
@@ -310,7 +313,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 	return dcp_err_give(err, &last, last.code ? last.code : -ENOENT);
 }
 
-static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
+static int read_rules(struct dcp_megatron_legacy *m, struct dcp_err *err)
 {
 	dcp_auto_free char *text = NULL;
 	dcp_auto_input struct dcp_input input = { 0 };
@@ -332,11 +335,11 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 		rc = text ? dcp_source_read(&input.src, 0, text, (size_t)input.src.size)
 			  : -ENOMEM;
 	if (rc == 0)
-		rc = dcp_mrules_parse(&m->rules, text, (size_t)input.src.size, err);
+		rc = dcp_megatron_rules_parse(&m->rules, text, (size_t)input.src.size, err);
 	return rc;
 }
 
-static int emit_facts(struct dcp_mlegacy *m)
+static int emit_facts(struct dcp_megatron_legacy *m)
 {
 	const struct dcp_sink *sink = m->in->sink;
 	int rc = dcp_emit_fact(sink, 0, "framework", "megatron-lm");
@@ -364,9 +367,9 @@ static int emit_facts(struct dcp_mlegacy *m)
 
 static int load_legacy(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_mlegacy m = { .in = in };
+	struct dcp_megatron_legacy m = { .in = in };
 	size_t first = 0;
-	int rc = dcp_mlegacy_list(&m);
+	int rc = dcp_megatron_legacy_list(&m);
 
 	dcp_copies_init(&m.model);
 	if (rc == 0)
@@ -374,17 +377,17 @@ static int load_legacy(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = find_args(&m, &first, err);
 	if (rc == 0)
-		rc = dcp_mlegacy_place(&m, err);
+		rc = dcp_megatron_legacy_place(&m, err);
 	if (rc == 0)
-		rc = dcp_mlegacy_emit_ranks(&m, first);
+		rc = dcp_megatron_legacy_emit_ranks(&m, first);
 	if (rc == 0)
-		rc = dcp_mlegacy_emit_model(&m, err);
+		rc = dcp_megatron_legacy_emit_model(&m, err);
 	if (rc == 0)
 		rc = emit_facts(&m);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, "out of memory for the model's tensors");
 	dcp_copies_finish(&m.model);
-	dcp_mrules_finish(&m.rules);
+	dcp_megatron_rules_finish(&m.rules);
 	free(m.rank);
 	return rc;
 }

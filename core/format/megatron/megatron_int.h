@@ -32,7 +32,7 @@ struct dcp_err;
 #define DCP_MEGATRON_RULES "dcpfs.rules" /* the file's name */
 #define DCP_MEGATRON_MAX_SIZES 8         /* proportions in a rule */
 
-struct dcp_mrule {
+struct dcp_megatron_rule {
 	bool replicate;
 	bool gated; /* one half or two: the sizes of the second layer decide */
 	uint32_t dim;
@@ -43,17 +43,19 @@ struct dcp_mrule {
 	unsigned line; /* of the rule in the file; 0: built in */
 };
 
-struct dcp_mrules {
+struct dcp_megatron_rules {
 	struct dcp_buf text; /* globs, each followed by a NUL */
 	struct dcp_buf list;
 };
 
 /* Add the rules of a file of @n bytes. -EBADMSG (the message names the line), -ENOMEM. */
-int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dcp_err *err);
-void dcp_mrules_finish(struct dcp_mrules *r);
+int dcp_megatron_rules_parse(struct dcp_megatron_rules *r, const char *text, size_t n,
+			     struct dcp_err *err);
+void dcp_megatron_rules_finish(struct dcp_megatron_rules *r);
 
 /* Find the rule for @key; false: no rule matches, so it is not known how @key is cut. */
-bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out);
+bool dcp_megatron_rules_find(const struct dcp_megatron_rules *r, const char *key,
+			     struct dcp_megatron_rule *out);
 
 struct dcp_dir;
 struct dcp_pv;
@@ -63,7 +65,7 @@ struct dcp_pv;
 #define DCP_MEGATRON_MAX_PARTS 65536 /* of one tensor */
 
 /* One mp_rank directory. */
-struct dcp_mrank {
+struct dcp_megatron_rank {
 	const char *dir;    /* its name */
 	const char *file;   /* its state; NULL: it has only the files of a data-parallel rank */
 	uint64_t number[3]; /* mp_rank_<tp>_<pp or ep>_<ep> */
@@ -84,15 +86,15 @@ struct dcp_margs {
 	bool varied; /* layers differ in size */
 };
 
-struct dcp_mlegacy {
+struct dcp_megatron_legacy {
 	const struct dcp_load *in;
-	struct dcp_mrank *rank; /* by tp, then pp, then ep */
+	struct dcp_megatron_rank *rank; /* by tp, then pp, then ep */
 	size_t n;
 	const char *file;         /* the name of state files, for messages */
 	uint32_t tp, pp, ep, etp; /* degrees */
 	struct dcp_margs args;
 	double version; /* checkpoint_version */
-	struct dcp_mrules rules;
+	struct dcp_megatron_rules rules;
 	/* The parts of the model's tensors, under the names "<chunk>/<stage>/<expert rank>/<key>",
 	 * where <key> is the key in the file. */
 	struct dcp_copies model;
@@ -103,35 +105,36 @@ struct dcp_mlegacy {
 /* ---- grid.c ---- */
 
 /* Read the arguments and the checkpoint_version of a state file. */
-void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root);
+void dcp_megatron_legacy_read_args(struct dcp_megatron_legacy *m, struct dcp_pv root);
 
 /* Is @name the name of a rank's directory? If so, @r gets its numbers. */
-bool dcp_mrank_parse(const char *name, struct dcp_mrank *r);
+bool dcp_megatron_rank_parse(const char *name, struct dcp_megatron_rank *r);
 
 /* The name of the state file in the opened directory of a rank, or NULL. */
-const char *dcp_mrank_file(const struct dcp_dir *dir);
+const char *dcp_megatron_rank_file(const struct dcp_dir *dir);
 
 /* List the directories of ranks. -ENOMEM. */
-int dcp_mlegacy_list(struct dcp_mlegacy *m);
+int dcp_megatron_legacy_list(struct dcp_megatron_legacy *m);
 /* Give each directory its ranks and find the degrees, after the arguments were read. -E2BIG. */
-int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err);
+int dcp_megatron_legacy_place(struct dcp_megatron_legacy *m, struct dcp_err *err);
 
 /* A directory of these ranks, preferably one without an error, or NULL. Each number may be
  * DCP_MEGATRON_ANY. @etp: the expert tensor-parallel rank. */
-struct dcp_mrank *dcp_mlegacy_rank(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp,
-				   uint32_t ep, uint32_t etp);
+struct dcp_megatron_rank *dcp_megatron_legacy_rank(const struct dcp_megatron_legacy *m,
+						   uint32_t tp, uint32_t pp, uint32_t ep,
+						   uint32_t etp);
 
 /* The name of the directory of these ranks, whether the directory exists or not. */
-void dcp_mlegacy_dir(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep,
-		     char name[DCP_MEGATRON_DIR]);
+void dcp_megatron_legacy_dir(const struct dcp_megatron_legacy *m, uint32_t tp, uint32_t pp,
+			     uint32_t ep, char name[DCP_MEGATRON_DIR]);
 
 /* The directories that Megatron writes for tensor-parallel rank @tp: those of the expert-parallel
  * ranks *@first, *@first + *@step, ... below m->ep. */
-void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *first,
-			  uint32_t *step);
+void dcp_megatron_legacy_expected(const struct dcp_megatron_legacy *m, uint32_t tp,
+				  uint32_t *first, uint32_t *step);
 
 /* Did ranks overwrite the experts of other ranks, because they had the same directory? */
-bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m);
+bool dcp_megatron_legacy_lost_experts(const struct dcp_megatron_legacy *m);
 
 /* The expert-parallel ranks that hold a parameter. */
 enum dcp_mholder {
@@ -141,64 +144,65 @@ enum dcp_mholder {
 };
 
 /* The parts of a name in m->model. */
-struct dcp_mplace {
+struct dcp_megatron_place {
 	enum dcp_mholder holder;
 	uint32_t chunk, stage, ep;
 	const char *key; /* in the file */
 };
 
 /* Write the name that @p has in m->model to @out. */
-int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
+int dcp_megatron_place_print(const struct dcp_megatron_place *p, struct dcp_buf *out);
 
 /* ---- keys.c ---- */
 
 /* Keep the tensor @t, the key @key of model chunk @chunk in directory number @who of m->rank. */
-int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
-		     uint32_t chunk, uint32_t who);
+int dcp_megatron_legacy_keep(struct dcp_megatron_legacy *m, const struct dcp_tensor *t,
+			     const char *key, uint32_t chunk, uint32_t who);
 
 /* Emit the model, one pipeline stage after the other, with tensor-parallel parts joined. */
-int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err);
+int dcp_megatron_legacy_emit_model(struct dcp_megatron_legacy *m, struct dcp_err *err);
 
 /* ---- join.c ---- */
 
 /* One tensor while its parts are joined. */
-struct dcp_mjoin {
-	struct dcp_mlegacy *m;
-	struct dcp_mplace place;
+struct dcp_megatron_join {
+	struct dcp_megatron_legacy *m;
+	struct dcp_megatron_place place;
 	const char *key;  /* in the whole model */
 	uint32_t nstacks; /* expert-parallel ranks, each with experts of its own */
 	uint32_t nparts;  /* tensor-parallel ranks, each with a part of every stack */
 	const struct dcp_copy **copy; /* nstacks times nparts; NULL: this part is missing */
-	struct dcp_mrule rule;
+	struct dcp_megatron_rule rule;
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_err why; /* its code is not 0: the key is broken */
 };
 
 /* The most parts that one tensor may have. */
-size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m);
+size_t dcp_megatron_legacy_max_copies(const struct dcp_megatron_legacy *m);
 
 /* Join the parts with number @number and name @place in m->model, and emit them under the key
- * @key. @copy: room for dcp_mlegacy_max_copies() parts. */
-int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
-		     const char *key, const struct dcp_copy **copy);
+ * @key. @copy: room for dcp_megatron_legacy_max_copies() parts. */
+int dcp_megatron_legacy_join(struct dcp_megatron_legacy *m, uint32_t number,
+			     const struct dcp_megatron_place *place, const char *key,
+			     const struct dcp_copy **copy);
 
 /*
  * Decide whether the first projection of latent attention is cut. Transformer Engine's layers hold
  * it whole on every rank. Megatron's own layers cut its outputs; then a part does not have the size
  * that follows from the arguments of the run.
  */
-void dcp_mjoin_see_latent(struct dcp_mjoin *j);
+void dcp_megatron_join_see_latent(struct dcp_megatron_join *j);
 
 /*
  * The dimensions and strides of a part as the layer sees it. Experts for a grouped GEMM are one
  * matrix in the file, but [experts, rows, columns] to the layer.
  */
-struct dcp_mview {
+struct dcp_megatron_view {
 	uint32_t ndim;
 	uint64_t dim[DCP_MAX_NDIM], stride[DCP_MAX_NDIM];
 };
 
 /* Is @key a matrix of several consecutive experts? 1: of their first layers, 2: of their second
  * layers, 0: no. */
-int dcp_mview_is_stacked(const char *key);
+int dcp_megatron_view_is_stacked(const char *key);

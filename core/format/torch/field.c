@@ -20,31 +20,31 @@
 
 static const struct {
 	const char *name, *module;
-	enum dcp_tfield_class class;
+	enum dcp_torch_field_class class;
 } classes[] = {
-	{ "MetadataIndex", DCP "metadata", DCP_TFIELD_INDEX },
-	{ "_StorageInfo", DCP "filesystem", DCP_TFIELD_INFO },
-	{ "ChunkStorageMetadata", DCP "metadata", DCP_TFIELD_CHUNK },
-	{ "TensorStorageMetadata", DCP "metadata", DCP_TFIELD_TENSOR },
-	{ "TensorProperties", DCP "metadata", DCP_TFIELD_PROPERTIES },
-	{ "BytesStorageMetadata", DCP "metadata", DCP_TFIELD_BYTES },
-	{ "Metadata", DCP "metadata", DCP_TFIELD_METADATA },
-	{ "StorageMeta", DCP "metadata", DCP_TFIELD_STORAGE_META },
+	{ "MetadataIndex", DCP "metadata", DCP_TORCH_FIELD_INDEX },
+	{ "_StorageInfo", DCP "filesystem", DCP_TORCH_FIELD_INFO },
+	{ "ChunkStorageMetadata", DCP "metadata", DCP_TORCH_FIELD_CHUNK },
+	{ "TensorStorageMetadata", DCP "metadata", DCP_TORCH_FIELD_TENSOR },
+	{ "TensorProperties", DCP "metadata", DCP_TORCH_FIELD_PROPERTIES },
+	{ "BytesStorageMetadata", DCP "metadata", DCP_TORCH_FIELD_BYTES },
+	{ "Metadata", DCP "metadata", DCP_TORCH_FIELD_METADATA },
+	{ "StorageMeta", DCP "metadata", DCP_TORCH_FIELD_STORAGE_META },
 	{ "TensorProperties", "torch.distributed._shard.sharded_tensor.metadata",
-	  DCP_TFIELD_PROPERTIES },
-	{ "MetadataIndex", OLD "metadata", DCP_TFIELD_INDEX },
-	{ "_StorageInfo", OLD "filesystem", DCP_TFIELD_INFO },
-	{ "ChunkStorageMetadata", OLD "metadata", DCP_TFIELD_CHUNK },
-	{ "TensorStorageMetadata", OLD "metadata", DCP_TFIELD_TENSOR },
-	{ "BytesStorageMetadata", OLD "metadata", DCP_TFIELD_BYTES },
-	{ "Metadata", OLD "metadata", DCP_TFIELD_METADATA },
-	{ "ShardedTensorStorageMetadata", OLD "metadata", DCP_TFIELD_SHARDED_1_12 },
-	{ "MCoreMetadata", MEGATRON, DCP_TFIELD_METADATA },
-	{ "MCoreSavePlan", MEGATRON, DCP_TFIELD_PLAN },
-	{ "SavePlan", DCP "planner", DCP_TFIELD_PLAN },
-	{ "WriteItem", DCP "planner", DCP_TFIELD_PLAN },
-	{ "TensorWriteData", DCP "planner", DCP_TFIELD_PLAN },
-	{ "BytesIOWriteData", DCP "planner", DCP_TFIELD_PLAN },
+	  DCP_TORCH_FIELD_PROPERTIES },
+	{ "MetadataIndex", OLD "metadata", DCP_TORCH_FIELD_INDEX },
+	{ "_StorageInfo", OLD "filesystem", DCP_TORCH_FIELD_INFO },
+	{ "ChunkStorageMetadata", OLD "metadata", DCP_TORCH_FIELD_CHUNK },
+	{ "TensorStorageMetadata", OLD "metadata", DCP_TORCH_FIELD_TENSOR },
+	{ "BytesStorageMetadata", OLD "metadata", DCP_TORCH_FIELD_BYTES },
+	{ "Metadata", OLD "metadata", DCP_TORCH_FIELD_METADATA },
+	{ "ShardedTensorStorageMetadata", OLD "metadata", DCP_TORCH_FIELD_SHARDED_1_12 },
+	{ "MCoreMetadata", MEGATRON, DCP_TORCH_FIELD_METADATA },
+	{ "MCoreSavePlan", MEGATRON, DCP_TORCH_FIELD_PLAN },
+	{ "SavePlan", DCP "planner", DCP_TORCH_FIELD_PLAN },
+	{ "WriteItem", DCP "planner", DCP_TORCH_FIELD_PLAN },
+	{ "TensorWriteData", DCP "planner", DCP_TORCH_FIELD_PLAN },
+	{ "BytesIOWriteData", DCP "planner", DCP_TORCH_FIELD_PLAN },
 };
 
 static const struct dcp_pnode *class_node(struct dcp_pv v)
@@ -57,20 +57,20 @@ static const struct dcp_pnode *class_node(struct dcp_pv v)
 	return c.type == DCP_PV_GLOBAL ? c.node : NULL;
 }
 
-enum dcp_tfield_class dcp_tfield_class(struct dcp_pv v)
+enum dcp_torch_field_class dcp_torch_field_class(struct dcp_pv v)
 {
 	const struct dcp_pnode *c = class_node(v);
 
 	if (!c)
-		return DCP_TFIELD_OTHER;
+		return DCP_TORCH_FIELD_OTHER;
 	for (size_t i = 0; i < DCP_LEN(classes); i++)
 		if (classes[i].name[0] == c->name[0] && strcmp(classes[i].name, c->name) == 0 &&
 		    strcmp(classes[i].module, c->module) == 0)
 			return classes[i].class;
-	return DCP_TFIELD_OTHER;
+	return DCP_TORCH_FIELD_OTHER;
 }
 
-const char *dcp_tfield_type(struct dcp_pv v, char *buf, size_t n)
+const char *dcp_torch_field_type(struct dcp_pv v, char *buf, size_t n)
 {
 	const struct dcp_pnode *c = v.type == DCP_PV_GLOBAL ? v.node : class_node(v);
 
@@ -86,11 +86,11 @@ static int fail_wrong_type(struct dcp_err *err, const char *what, struct dcp_pv 
 	char type[128];
 
 	return dcp_fail(err, -EBADMSG, "%s is %s, expected %s", what,
-			dcp_tfield_type(v, type, sizeof(type)), want);
+			dcp_torch_field_type(v, type, sizeof(type)), want);
 }
 
-int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDIM],
-		    uint32_t *ndim, struct dcp_err *err)
+int dcp_torch_field_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDIM],
+			 uint32_t *ndim, struct dcp_err *err)
 {
 	const struct dcp_pv *item;
 	size_t n;
@@ -120,12 +120,12 @@ int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDI
 	return 0;
 }
 
-int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
+int dcp_torch_field_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 {
 	const struct dcp_pv *dtype, *item;
 	size_t n;
 
-	if (dcp_tfield_class(v) != DCP_TFIELD_PROPERTIES)
+	if (dcp_torch_field_class(v) != DCP_TORCH_FIELD_PROPERTIES)
 		return fail_wrong_type(err, "properties", v, "TensorProperties");
 	dtype = dcp_pv_get(v, "dtype");
 	item = dcp_pv_items(v.node->obj->state, &n);
@@ -209,13 +209,13 @@ static int read_number(struct dcp_pv info, const char *field, uint64_t *out,
 	return 0;
 }
 
-int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err *err)
+int dcp_torch_field_info(struct dcp_pv v, struct dcp_torch_field_info *out, struct dcp_err *err)
 {
 	const struct dcp_pv *path, *transforms;
 	uint64_t end;
 	int rc;
 
-	if (dcp_tfield_class(v) != DCP_TFIELD_INFO)
+	if (dcp_torch_field_class(v) != DCP_TORCH_FIELD_INFO)
 		return fail_wrong_type(err, "storage info", v, "_StorageInfo");
 	path = dcp_pv_get(v, "relative_path");
 	if (!path || path->type != DCP_PV_STR)
@@ -238,7 +238,7 @@ int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err
 	return transforms ? read_transforms(*transforms, &out->filter, err) : 0;
 }
 
-bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v)
+bool dcp_torch_field_component(struct dcp_buf *out, struct dcp_pv v)
 {
 	if (v.type == DCP_PV_INT) {
 		dcp_buf_printf(out, "%" PRId64, v.i);
@@ -321,29 +321,29 @@ static int cut_chunks(struct axis *a, struct axis *scratch, uint64_t factor, uin
 }
 
 /* The number of parts into which later placements cut the dimension of placement @i. */
-static uint64_t cut_later(const struct dcp_tplace *place, uint32_t np, uint32_t i)
+static uint64_t cut_later(const struct dcp_torch_placement *place, uint32_t np, uint32_t i)
 {
 	uint64_t product = 1;
 
 	for (uint32_t k = i + 1; k < np; k++)
-		if (place[k].kind != DCP_TPLACE_REPLICATE && place[k].dim == place[i].dim &&
-		    dcp_ckd_mul(&product, product, place[k].n))
+		if (place[k].kind != DCP_TORCH_PLACEMENT_REPLICATE &&
+		    place[k].dim == place[i].dim && dcp_ckd_mul(&product, product, place[k].n))
 			return 0;
 	return product;
 }
 
-static int cut_axis(const struct dcp_tplace *place, uint32_t np, uint32_t dim, struct axis *a,
-		    struct axis *scratch)
+static int cut_axis(const struct dcp_torch_placement *place, uint32_t np, uint32_t dim,
+		    struct axis *a, struct axis *scratch)
 {
-	uint32_t later[DCP_TPLACE_MAX], nlater = 0;
+	uint32_t later[DCP_TORCH_PLACEMENT_MAX], nlater = 0;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < np && rc == 0; i++) {
-		const struct dcp_tplace *p = &place[i];
+		const struct dcp_torch_placement *p = &place[i];
 
-		if (p->kind == DCP_TPLACE_REPLICATE || p->dim != dim)
+		if (p->kind == DCP_TORCH_PLACEMENT_REPLICATE || p->dim != dim)
 			continue;
-		if (p->kind == DCP_TPLACE_SHARD)
+		if (p->kind == DCP_TORCH_PLACEMENT_SHARD)
 			rc = cut_chunks(a, scratch, 1, p->n, p->at);
 		else if (p->factor > 1 && p->factor == cut_later(place, np, i))
 			later[nlater++] = i;
@@ -355,26 +355,27 @@ static int cut_axis(const struct dcp_tplace *place, uint32_t np, uint32_t dim, s
 	return rc;
 }
 
-static int check_places(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
+static int check_places(const struct dcp_torch_placement *place, uint32_t np, uint32_t ndim,
 			struct dcp_err *err)
 {
-	if (np > DCP_TPLACE_MAX)
+	if (np > DCP_TORCH_PLACEMENT_MAX)
 		return dcp_fail(err, -E2BIG,
 				"placements over %u mesh dimensions, at most %d are possible",
-				np, DCP_TPLACE_MAX);
+				np, DCP_TORCH_PLACEMENT_MAX);
 	for (uint32_t i = 0; i < np; i++) {
-		const struct dcp_tplace *p = &place[i];
+		const struct dcp_torch_placement *p = &place[i];
 
 		if (p->n == 0 || p->at >= p->n)
 			return dcp_fail(err, -EBADMSG,
 					"coordinate %" PRIu64 " of a mesh dimension of %" PRIu64
 					" ranks",
 					p->at, p->n);
-		if (p->kind != DCP_TPLACE_REPLICATE && p->dim >= ndim)
+		if (p->kind != DCP_TORCH_PLACEMENT_REPLICATE && p->dim >= ndim)
 			return dcp_fail(err, -EBADMSG,
 					"Shard(%u) of a tensor of %u dimension%s", p->dim, ndim,
 					dcp_s(ndim));
-		if (p->kind == DCP_TPLACE_STRIDED && (!p->factor || p->factor > MAX_SPANS))
+		if (p->kind == DCP_TORCH_PLACEMENT_STRIDED &&
+		    (!p->factor || p->factor > MAX_SPANS))
 			return dcp_fail(err, -EBADMSG,
 					"_StridedShard with split_factor %" PRIu64, p->factor);
 	}
@@ -390,9 +391,9 @@ static int keep_spans(const struct axis *a, struct dcp_arena *arena, struct dcp_
 	return span ? 0 : -ENOMEM;
 }
 
-int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
-		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
-		   struct dcp_err *err)
+int dcp_torch_placement_cut(const struct dcp_torch_placement *place, uint32_t np, uint32_t ndim,
+			    const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
+			    struct dcp_err *err)
 {
 	struct dcp_span spans[2][MAX_SPANS];
 	struct dcp_axis *axis = dcp_arena_calloc(arena, ndim + 1, sizeof(*axis));
@@ -418,10 +419,10 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 }
 
 /* Combine each span of each dimension with each span of the others. */
-int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
-		     const struct dcp_tplace_box **out, size_t *count)
+int dcp_torch_placement_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
+			      const struct dcp_torch_placement_box **out, size_t *count)
 {
-	struct dcp_tplace_box *box;
+	struct dcp_torch_placement_box *box;
 	uint32_t ndim = cut->ndim;
 	uint64_t n = 1;
 
@@ -444,16 +445,16 @@ int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *
 			dims[ndim + k] = s->at;
 			dims[2 * ndim + k] = s->n;
 		}
-		box[i] = (struct dcp_tplace_box){ dims, dims + ndim, dims + 2 * ndim };
+		box[i] = (struct dcp_torch_placement_box){ dims, dims + ndim, dims + 2 * ndim };
 	}
 	*out = box;
 	*count = n;
 	return 0;
 }
 
-int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
-		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,
-		     struct dcp_piece *p)
+int dcp_torch_placement_piece(const struct dcp_torch_placement_box *box, uint32_t ndim,
+			      const uint64_t *shape, const uint64_t *stride, uint32_t itemsize,
+			      struct dcp_arena *arena, struct dcp_piece *p)
 {
 	uint64_t *own = dcp_arena_calloc(arena, ndim + 1u, sizeof(*own));
 	uint64_t dense = 1, first = 0, n = 0, step;

@@ -308,7 +308,7 @@ struct ranks {
 	struct rank_file *file; /* by rank */
 	size_t n;
 	struct dcp_copies shards;
-	struct dcp_tparts parts; /* shards of tensors that consist of several */
+	struct dcp_shard_parts parts; /* shards of tensors that consist of several */
 	struct dcp_meta meta;
 	size_t at;      /* the file that is read */
 	size_t nprefix; /* components in front of its keys */
@@ -390,12 +390,12 @@ static int emit_rank(void *ctx, size_t at, struct dcp_err *why)
 	char component[40];
 	const char *prefix = component;
 	struct dcp_sink meta = { .tensor = on_meta, .object = on_object, .ctx = r };
-	struct dcp_tstate s = { .sink = dcp_rank_is_meta(&f->name) ? &meta : in->sink,
-				.shard = on_shard,
-				.parts = &r->parts,
-				.who = (uint32_t)at,
-				.name = f->file,
-				.ctx = r };
+	struct dcp_torch_state s = { .sink = dcp_rank_is_meta(&f->name) ? &meta : in->sink,
+				     .shard = on_shard,
+				     .parts = &r->parts,
+				     .who = (uint32_t)at,
+				     .name = f->file,
+				     .ctx = r };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
@@ -409,11 +409,11 @@ static int emit_rank(void *ctx, size_t at, struct dcp_err *why)
 		return rc;
 	rc = dcp_torch_open_file(in->dir, f->file, &t, why);
 	if (rc == 0)
-		rc = dcp_tstate_check(t, f->file, why);
+		rc = dcp_torch_state_check(t, f->file, why);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	return dcp_tstate_emit(&s);
+	return dcp_torch_state_emit(&s);
 }
 
 static int emit_broken(void *ctx, size_t at, const char *why)
@@ -431,7 +431,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 	int rc = list_files(&r);
 
 	dcp_copies_init(&r.shards);
-	dcp_tparts_init(&r.parts);
+	dcp_shard_parts_init(&r.parts);
 	dcp_copies_init(&r.meta.embeddings);
 	r.meta.whole = &r.shards;
 	r.meta.nranks = r.n;
@@ -440,13 +440,13 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_meta_end(&r.meta);
 	if (rc == 0)
-		rc = dcp_tparts_join(&r.parts, &r.shards, in->sink);
+		rc = dcp_shard_parts_join(&r.parts, &r.shards, in->sink);
 	if (rc == 0)
 		rc = dcp_copies_emit_all(&r.shards, in->sink, NULL);
 	rc = dcp_emit_fact(in->sink, rc, "framework", "torch");
 	rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", r.n);
 	dcp_copies_finish(&r.shards);
-	dcp_tparts_finish(&r.parts);
+	dcp_shard_parts_finish(&r.parts);
 	dcp_copies_finish(&r.meta.embeddings);
 	free(r.file);
 	return rc;

@@ -173,7 +173,7 @@ static int emit_saved(const struct dcp_load *in, const char *name, const struct 
 		      struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
-	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
+	struct dcp_torch_state s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_stretch all = { .nbytes = src->size, .n = src->size };
@@ -187,7 +187,7 @@ static int emit_saved(const struct dcp_load *in, const char *name, const struct 
 		s.t = t;
 		all.file = s.file;
 		s.stored = &all;
-		return dcp_tstate_emit(&s);
+		return dcp_torch_state_emit(&s);
 	}
 	if (rc == -ENOMEM || is_zip(src))
 		return dcp_err_give(err, &why, rc);
@@ -271,7 +271,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 		     struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
-	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
+	struct dcp_torch_state s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_stretch all = { 0 };
 	int rc = dcp_emit_file(in->sink, name, &s.file);
@@ -282,7 +282,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	if (rc == -EBADMSG && in->depth > 0) /* written by a trainer that does not use torch */
 		return dcp_pickle_emit(in, name, s.file, s.whole, err);
 	if (rc == 0)
-		rc = dcp_tstate_check(t, name, err);
+		rc = dcp_torch_state_check(t, name, err);
 	if (rc < 0)
 		return rc;
 	s.t = t;
@@ -294,7 +294,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	s.containers = containers;
 	if (s.lists)
 		rc = dcp_emit_meta(in->sink, "lists", "opened");
-	return rc < 0 ? rc : dcp_tstate_emit(&s);
+	return rc < 0 ? rc : dcp_torch_state_emit(&s);
 }
 
 static int load_save(const struct dcp_load *in, struct dcp_err *err)

@@ -21,7 +21,7 @@
  * own. The file does not tell which parameters they are, or where. Returns the reason, or NULL for
  * other leaves.
  */
-static const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
+static const char *dcp_torch_state_flat(const struct dcp_leaf *leaf)
 {
 	const char *name = leaf->npath ? leaf->path[leaf->npath - 1] : "";
 	const char *dot = strrchr(name, '.');
@@ -35,7 +35,7 @@ static const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 }
 
 /* Emit piece @p as a tensor of its own beside the whole. */
-static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
+static int emit_part(const struct dcp_torch_state *s, const struct dcp_tensor *whole,
 		     const struct dcp_piece *piece, const char *region)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, path = DCP_BUF_INIT;
@@ -60,7 +60,7 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	return dcp_emit_tensor(s->sink, &t);
 }
 
-static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
+static int emit_parts(const struct dcp_torch_state *s, const struct dcp_shard *sh)
 {
 	struct dcp_tensor whole = sh->t;
 	char shape[256], region[256] = "nothing";
@@ -68,7 +68,7 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	int rc;
 
 	if (whole.npieces)
-		dcp_tshard_region(region, sizeof(region), &whole.pieces[0], whole.ndim);
+		dcp_shard_region(region, sizeof(region), &whole.pieces[0], whole.ndim);
 	dcp_fail(&why, -ENOTSUP,
 		 "a %s of which only [%s]%s of %s is in this file: give the directory with "
 		 "the "
@@ -79,36 +79,37 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	whole.error = why.msg;
 	rc = dcp_emit_tensor(s->sink, &whole);
 	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
-		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
+		dcp_shard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
 		rc = emit_part(s, &sh->t, &sh->t.pieces[i], region);
 	}
 	return rc;
 }
 
 /* Emit the parts of a tensor whose only shard is @x. */
-static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
-			    const struct dcp_tparts_shard *x)
+static int emit_whole_parts(const struct dcp_torch_state *s, struct dcp_pv v,
+			    const struct dcp_shard_parts_shard *x)
 {
 	struct dcp_copies copies;
-	struct dcp_tparts parts;
+	struct dcp_shard_parts parts;
 	int rc;
 
 	dcp_copies_init(&copies);
-	dcp_tparts_init(&parts);
-	rc = dcp_tparts_add(&parts, s->t, v, x);
+	dcp_shard_parts_init(&parts);
+	rc = dcp_shard_parts_add(&parts, s->t, v, x);
 	if (rc == 0)
-		rc = dcp_tparts_join(&parts, &copies, s->sink);
+		rc = dcp_shard_parts_join(&parts, &copies, s->sink);
 	for (uint32_t k = 0; k < copies.names.n && rc == 0; k++)
 		rc = dcp_copies_emit(&copies, k, s->sink, NULL);
-	dcp_tparts_finish(&parts);
+	dcp_shard_parts_finish(&parts);
 	dcp_copies_finish(&copies);
 	return rc;
 }
 
 /* Join a shard of a tensor made of several tensors with those of the other files, or refuse it. */
-static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct dcp_err *why)
+static int emit_parted(const struct dcp_torch_state *s, struct dcp_shard *sh,
+		       struct dcp_err *why)
 {
-	struct dcp_tparts_shard x = {
+	struct dcp_shard_parts_shard x = {
 		.key = sh->t.key,
 		.path = sh->t.path,
 		.npath = sh->t.npath,
@@ -127,7 +128,7 @@ static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct
 	for (size_t i = 0; i < s->own && x.npath > 1; i++, x.path++, x.npath--)
 		x.key += strlen(x.path[0]) + 1;
 	if (s->parts)
-		return dcp_tparts_add(s->parts, s->t, sh->local, &x);
+		return dcp_shard_parts_add(s->parts, s->t, sh->local, &x);
 	if (sh->whole && !s->shard)
 		return emit_whole_parts(s, sh->local, &x);
 	dcp_fail(why, -ENOTSUP,
@@ -142,15 +143,15 @@ static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct
 }
 
 /* Emit a DTensor or ShardedTensor. @arena is emptied first. */
-static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf,
-			    const char *key, struct dcp_arena *arena)
+static int dcp_torch_state_shard(const struct dcp_torch_state *s, const struct dcp_leaf *leaf,
+				 const char *key, struct dcp_arena *arena)
 {
-	struct dcp_tshard sh;
+	struct dcp_shard sh;
 	struct dcp_err why = { 0 };
 	int rc;
 
 	dcp_arena_reset(arena);
-	rc = dcp_tshard_read(s->t, leaf->value, s->file, s->base, arena, &sh, &why);
+	rc = dcp_shard_read(s->t, leaf->value, s->file, s->base, arena, &sh, &why);
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	sh.t.key = key;
@@ -158,8 +159,8 @@ static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *l
 	sh.t.npath = leaf->npath;
 	if (rc < 0)
 		sh.t.error = why.msg;
-	if (dcp_tstate_flat(leaf))
-		sh.t.error = dcp_tstate_flat(leaf);
+	if (dcp_torch_state_flat(leaf))
+		sh.t.error = dcp_torch_state_flat(leaf);
 	else if (s->sealed && !sh.t.error && sh.t.npieces)
 		sh.t.error = s->sealed;
 	if (sh.parted && s->sealed)
@@ -181,7 +182,7 @@ static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *l
 enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
 
 struct emitter {
-	const struct dcp_tstate *s;
+	const struct dcp_torch_state *s;
 	bool tensors_only;
 	int rc; /* what the sink returned last, kept apart from the walk's own codes */
 	struct dcp_places places; /* of all tensors emitted so far */
@@ -197,12 +198,12 @@ static void finish_emitter(struct emitter *w)
 	dcp_arena_finish(&w->shards);
 }
 
-static struct dcp_pv root_of(const struct dcp_tstate *s)
+static struct dcp_pv root_of(const struct dcp_torch_state *s)
 {
 	return s->root ? *s->root : dcp_torch_root(s->t);
 }
 
-static uint64_t limit_written(const struct dcp_tstate *s)
+static uint64_t limit_written(const struct dcp_torch_state *s)
 {
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
 }
@@ -210,7 +211,7 @@ static uint64_t limit_written(const struct dcp_tstate *s)
 static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const char *key,
 			const struct dcp_torch_tensor *tt)
 {
-	const struct dcp_tstate *s = w->s;
+	const struct dcp_torch_state *s = w->s;
 	struct dcp_piece p = { .file = s->file };
 	struct dcp_tensor t = { .key = key, .path = leaf->path, .npath = leaf->npath };
 	int rc;
@@ -226,7 +227,7 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 
 static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const char *key)
 {
-	const struct dcp_tstate *s = w->s;
+	const struct dcp_torch_state *s = w->s;
 	struct dcp_torch_tensor tt;
 	struct dcp_err why = { 0 };
 	struct dcp_tensor broken = {
@@ -240,10 +241,10 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 
 	if (s->skip && s->skip(s->ctx, key))
 		return 0;
-	if (dcp_tshard_is(leaf->value))
-		return dcp_tstate_shard(s, leaf, key, &w->shards);
-	if (dcp_tstate_flat(leaf)) {
-		broken.error = dcp_tstate_flat(leaf);
+	if (dcp_shard_is(leaf->value))
+		return dcp_torch_state_shard(s, leaf, key, &w->shards);
+	if (dcp_torch_state_flat(leaf)) {
+		broken.error = dcp_torch_state_flat(leaf);
 		return dcp_emit_tensor(s->sink, &broken);
 	}
 	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
@@ -259,7 +260,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char *const *path,
 		       size_t npath)
 {
-	const struct dcp_tstate *s = w->s;
+	const struct dcp_torch_state *s = w->s;
 	struct dcp_object o = { .key = as->key,
 				.path = as->path,
 				.npath = as->npath,
@@ -291,7 +292,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	struct emitter *w = ctx;
 	const struct dcp_leaf as = name_leaf(w, leaf);
 
-	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
+	if (leaf->is_tensor || dcp_shard_is(leaf->value))
 		w->rc = emit_tensor(w, &as, as.key);
 	else if (!w->tensors_only)
 		w->rc = emit_object(w, &as, leaf->path, leaf->npath);
@@ -304,7 +305,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 	struct emitter *w = ctx;
 	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
 
-	if (rc == 0 && dcp_tshard_is(leaf->value)) {
+	if (rc == 0 && dcp_shard_is(leaf->value)) {
 		const struct dcp_leaf as = name_leaf(w, leaf);
 
 		rc = emit_tensor(w, &as, as.key);
@@ -317,7 +318,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 /* Emit the error of a value nested too deep; its leaves above that depth were emitted. */
 static int emit_too_deep(struct emitter *w)
 {
-	const struct dcp_tstate *s = w->s;
+	const struct dcp_torch_state *s = w->s;
 	const struct dcp_object o = {
 		.path = s->prefix,
 		.npath = s->nprefix,
@@ -332,7 +333,7 @@ static int emit_too_deep(struct emitter *w)
 
 static int walk_state(struct emitter *w)
 {
-	const struct dcp_tstate *s = w->s;
+	const struct dcp_torch_state *s = w->s;
 	struct dcp_walk how = {
 		.prefix = s->prefix,
 		.nprefix = s->nprefix,
@@ -364,7 +365,7 @@ static const struct {
 	  "fairscale's FullyShardedDataParallel.consolidate_shard_weights" },
 };
 
-int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err)
+int dcp_torch_state_check(const struct dcp_torch *t, const char *name, struct dcp_err *err)
 {
 	for (size_t i = 0; i < 2 * DCP_LEN(flattened); i++) {
 		const char *at = flattened[i / 2].at[i % 2];
@@ -381,7 +382,7 @@ int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err
 	return 0;
 }
 
-int dcp_tstate_emit(const struct dcp_tstate *s)
+int dcp_torch_state_emit(const struct dcp_torch_state *s)
 {
 	struct emitter w = { .s = s, .left = limit_written(s) };
 	int rc;
@@ -393,9 +394,9 @@ int dcp_tstate_emit(const struct dcp_tstate *s)
 	return rc;
 }
 
-int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
+int dcp_torch_state_emit_whole(const struct dcp_torch_state *s, const char *key)
 {
-	struct dcp_tstate own = *s;
+	struct dcp_torch_state own = *s;
 	struct emitter w = { .s = s, .tensors_only = true, .left = limit_written(s) };
 	struct dcp_leaf root = {
 		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
@@ -446,8 +447,8 @@ static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp
 	return 0;
 }
 
-int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
-			 size_t npath, bool listed)
+int dcp_torch_state_emit_item(const struct dcp_torch_state *s, const char *key,
+			      const char *const *path, size_t npath, bool listed)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, json = DCP_BUF_INIT,
 				    classes = DCP_BUF_INIT;

@@ -40,9 +40,9 @@ struct dcp_sink;
 struct dcp_stretch;
 struct dcp_tensor;
 struct dcp_torch;
-struct dcp_tparts;
+struct dcp_shard_parts;
 
-struct dcp_tstate {
+struct dcp_torch_state {
 	const struct dcp_torch *t;
 	const struct dcp_pv *root; /* the value to emit; NULL: the root of the stream */
 	const struct dcp_sink *sink;
@@ -82,7 +82,7 @@ struct dcp_tstate {
 	 * them as shards of file @who with the name @name. Their keys lack the first @own
 	 * components of the prefix, which name the rank.
 	 */
-	struct dcp_tparts *parts;
+	struct dcp_shard_parts *parts;
 	uint32_t who;
 	const char *name;
 	size_t own;
@@ -93,13 +93,13 @@ struct dcp_tstate {
  * Emit every leaf separately; nested mappings are opened by the rules of dcp_pyjson_walk_in().
  * A broken leaf is emitted with its error. Returns 0, -ENOMEM or the error of the sink.
  */
-int dcp_tstate_emit(const struct dcp_tstate *s);
+int dcp_torch_state_emit(const struct dcp_torch_state *s);
 
 /*
  * Returns -ENOTSUP if file @name is a part of a checkpoint in an unsupported form and would
  * otherwise look like a model; else 0.
  */
-int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
+int dcp_torch_state_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
 
 struct dcp_load;
 
@@ -107,14 +107,14 @@ struct dcp_load;
  * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
  * inside it by themselves. A value that is a tensor is emitted as a tensor.
  */
-int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
+int dcp_torch_state_emit_whole(const struct dcp_torch_state *s, const char *key);
 
 /*
  * Emit the same value as the item @key of a sink (core/model/tensor.h); the keys of tensors inside
  * it follow from the prefix. @listed: as the only item of a list.
  */
-int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
-			 size_t npath, bool listed);
+int dcp_torch_state_emit_item(const struct dcp_torch_state *s, const char *key,
+			      const char *const *path, size_t npath, bool listed);
 
 /* ---- only for the files of this folder ---- */
 
@@ -152,45 +152,46 @@ struct dcp_meta {
 struct dcp_buf;
 struct dcp_err;
 
-enum dcp_tfield_class {
-	DCP_TFIELD_OTHER,
-	DCP_TFIELD_METADATA,
-	DCP_TFIELD_INDEX,
-	DCP_TFIELD_TENSOR,
-	DCP_TFIELD_BYTES,
-	DCP_TFIELD_CHUNK,
-	DCP_TFIELD_PROPERTIES,
-	DCP_TFIELD_INFO,
-	DCP_TFIELD_STORAGE_META,
-	DCP_TFIELD_SHARDED_1_12, /* a class that only torch 1.12 wrote */
-	DCP_TFIELD_PLAN,         /* the parts of Megatron's all_local_plans */
+enum dcp_torch_field_class {
+	DCP_TORCH_FIELD_OTHER,
+	DCP_TORCH_FIELD_METADATA,
+	DCP_TORCH_FIELD_INDEX,
+	DCP_TORCH_FIELD_TENSOR,
+	DCP_TORCH_FIELD_BYTES,
+	DCP_TORCH_FIELD_CHUNK,
+	DCP_TORCH_FIELD_PROPERTIES,
+	DCP_TORCH_FIELD_INFO,
+	DCP_TORCH_FIELD_STORAGE_META,
+	DCP_TORCH_FIELD_SHARDED_1_12, /* a class that only torch 1.12 wrote */
+	DCP_TORCH_FIELD_PLAN,         /* the parts of Megatron's all_local_plans */
 };
 
 /* The class of torch of which @v is an object. */
-enum dcp_tfield_class dcp_tfield_class(struct dcp_pv v);
+enum dcp_torch_field_class dcp_torch_field_class(struct dcp_pv v);
 
 /* "module.Name" of an object, else Python's name of the type. Valid as long as @v. */
-const char *dcp_tfield_type(struct dcp_pv v, char *buf, size_t n);
+const char *dcp_torch_field_type(struct dcp_pv v, char *buf, size_t n);
 
 /* Read a torch.Size, tuple or list of non-negative numbers. @what is the field in messages. */
-int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDIM],
-		    uint32_t *ndim, struct dcp_err *err);
+int dcp_torch_field_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDIM],
+			 uint32_t *ndim, struct dcp_err *err);
 
 /* Read torch's name of the dtype in a TensorProperties ("bfloat16"); valid as long as @v. */
-int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err);
+int dcp_torch_field_dtype(struct dcp_pv v, const char **name, struct dcp_err *err);
 
 /* A _StorageInfo. */
-struct dcp_tfield_info {
+struct dcp_torch_field_info {
 	const char *path; /* valid as long as the value */
 	size_t path_len;
 	uint64_t off, nbytes;
 	enum dcp_filter filter;
 };
-int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err *err);
+int dcp_torch_field_info(struct dcp_pv v, struct dcp_torch_field_info *out,
+			 struct dcp_err *err);
 
 /* Append a str or an int in the form of Python's str(), a NUL as C0 80; false for any other
  * value. */
-bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v);
+bool dcp_torch_field_component(struct dcp_buf *out, struct dcp_pv v);
 
 /*
  * placement: computes the part of a tensor that one rank holds from the placements of a DTensor.
@@ -205,13 +206,17 @@ bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v);
 struct dcp_err;
 struct dcp_piece;
 
-#define DCP_TPLACE_MAX 32 /* mesh dimensions; torch itself uses up to five */
+#define DCP_TORCH_PLACEMENT_MAX 32 /* mesh dimensions; torch itself uses up to five */
 
-enum dcp_tplace_kind { DCP_TPLACE_REPLICATE, DCP_TPLACE_SHARD, DCP_TPLACE_STRIDED };
+enum dcp_torch_placement_kind {
+	DCP_TORCH_PLACEMENT_REPLICATE,
+	DCP_TORCH_PLACEMENT_SHARD,
+	DCP_TORCH_PLACEMENT_STRIDED
+};
 
 /* One mesh dimension with @n ranks, of which this rank is number @at. */
-struct dcp_tplace {
-	enum dcp_tplace_kind kind;
+struct dcp_torch_placement {
+	enum dcp_torch_placement_kind kind;
 	uint32_t dim;
 	uint64_t factor; /* of STRIDED */
 	uint64_t n, at;
@@ -221,27 +226,27 @@ struct dcp_tplace {
  * Apply @np placements in their order. @out lives in @arena. -EBADMSG (a dimension or coordinate
  * that does not exist), -E2BIG (too many spans), -ENOMEM.
  */
-int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
-		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
-		   struct dcp_err *err);
+int dcp_torch_placement_cut(const struct dcp_torch_placement *place, uint32_t np, uint32_t ndim,
+			    const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
+			    struct dcp_err *err);
 
 /* The box [lo, lo + len) of the whole tensor lies at index @at of the local tensor. */
-struct dcp_tplace_box {
+struct dcp_torch_placement_box {
 	const uint64_t *lo, *at, *len;
 };
 
 /* The boxes of which @cut consists, in @arena. -E2BIG (more than @max), -ENOMEM. */
-int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
-		     const struct dcp_tplace_box **out, size_t *n);
+int dcp_torch_placement_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
+			      const struct dcp_torch_placement_box **out, size_t *n);
 
 /*
  * Describe the elements of @box, which is not empty, as the piece @p: its box, run and place. The
  * local tensor, of @shape and @stride (NULL: row-major), begins at p->off. -EBADMSG (a number does
  * not fit in 64 bits), -ENOMEM.
  */
-int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
-		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,
-		     struct dcp_piece *p);
+int dcp_torch_placement_piece(const struct dcp_torch_placement_box *box, uint32_t ndim,
+			      const uint64_t *shape, const uint64_t *stride, uint32_t itemsize,
+			      struct dcp_arena *arena, struct dcp_piece *p);
 
 /*
  * shard: which part of which tensor does a pickled DTensor or ShardedTensor hold?
@@ -256,36 +261,36 @@ int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint
  * _dtensor_spec.py, torch/distributed/_shard/sharded_tensor/api.py of torch 1.12 to 2.15.
  */
 
-struct dcp_tshard {
+struct dcp_shard {
 	const char *what;    /* "DTensor", "ShardedTensor" */
 	struct dcp_tensor t; /* dtype and shape of the whole tensor; the pieces in this file */
 	bool whole;          /* a single piece that is the whole tensor */
 	/*
-	 * True for a DTensor whose local part consists of several tensors (see dcp_tparts). Then t
-	 * has no pieces and no dtype; the fields below give the local part, its shape, and which
-	 * elements it has.
+	 * True for a DTensor whose local part consists of several tensors (see dcp_shard_parts).
+	 * Then t has no pieces and no dtype; the fields below give the local part, its shape, and
+	 * which elements it has.
 	 */
 	bool parted;
 	struct dcp_pv local;
 	const char *class;
 	const uint64_t *local_shape;
-	const struct dcp_tplace_box *box;
+	const struct dcp_torch_placement_box *box;
 	size_t nbox;
 };
 
 /* Is @v a DTensor or ShardedTensor? Examines only its class. */
-bool dcp_tshard_is(struct dcp_pv v);
+bool dcp_shard_is(struct dcp_pv v);
 
 /*
  * Read @v, a value of @t, whose stream starts at byte @base of file number @file. The data that
  * @out points to lives in @arena; key and path of its tensor are not set. Returns 1, 0 (@v is
  * neither), -EBADMSG, -ENOTSUP (a partial sum), -E2BIG, -ENOMEM.
  */
-int dcp_tshard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, uint64_t base,
-		    struct dcp_arena *arena, struct dcp_tshard *out, struct dcp_err *err);
+int dcp_shard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, uint64_t base,
+		   struct dcp_arena *arena, struct dcp_shard *out, struct dcp_err *err);
 
 /* The box of @p as text: "0:3, 0:10". */
-const char *dcp_tshard_region(char *buf, size_t n, const struct dcp_piece *p, uint32_t ndim);
+const char *dcp_shard_region(char *buf, size_t n, const struct dcp_piece *p, uint32_t ndim);
 
 /*
  * parts: joins a quantized tensor from the shards that several ranks hold.
@@ -307,7 +312,7 @@ const char *dcp_tshard_region(char *buf, size_t n, const struct dcp_piece *p, ui
 
 struct dcp_copies;
 
-struct dcp_tparts {
+struct dcp_shard_parts {
 	struct dcp_arena arena;
 	struct dcp_intern names; /* names of parts */
 	struct dcp_buf lists;    /* the shards of each part, by number in names */
@@ -316,13 +321,14 @@ struct dcp_tparts {
 };
 
 /* A rank's shard of a tensor. */
-struct dcp_tparts_shard {
+struct dcp_shard_parts_shard {
 	const char *key; /* key and path of the whole tensor */
 	const char *const *path;
 	size_t npath;
 	uint32_t ndim;
-	const uint64_t *shape, *local;    /* shape of the whole tensor, and of this shard */
-	const struct dcp_tplace_box *box; /* which elements of the whole tensor it has */
+	const uint64_t *shape, *local; /* shape of the whole tensor, and of this shard */
+	const struct dcp_torch_placement_box
+		*box; /* which elements of the whole tensor it has */
 	size_t nbox;
 	uint32_t file; /* the sink's number of the file with the stream */
 	uint64_t base; /* where the stream begins in the file */
@@ -330,22 +336,22 @@ struct dcp_tparts_shard {
 	const char *name;
 };
 
-void dcp_tparts_init(struct dcp_tparts *g);
-void dcp_tparts_finish(struct dcp_tparts *g);
+void dcp_shard_parts_init(struct dcp_shard_parts *g);
+void dcp_shard_parts_finish(struct dcp_shard_parts *g);
 
 /*
  * Add the shard @s, which is the value @v of @t. Copies all of @s except the name of its file.
  * -ENOMEM.
  */
-int dcp_tparts_add(struct dcp_tparts *g, const struct dcp_torch *t, struct dcp_pv v,
-		   const struct dcp_tparts_shard *s);
+int dcp_shard_parts_add(struct dcp_shard_parts *g, const struct dcp_torch *t, struct dcp_pv v,
+			const struct dcp_shard_parts_shard *s);
 
 /*
  * After all shards are added: add the pieces of each whole part to @copies, and emit the objects.
  * Returns 0, -ENOMEM, or the error of the sink.
  */
-int dcp_tparts_join(struct dcp_tparts *g, struct dcp_copies *copies,
-		    const struct dcp_sink *sink);
+int dcp_shard_parts_join(struct dcp_shard_parts *g, struct dcp_copies *copies,
+			 const struct dcp_sink *sink);
 
 /* composer: recognises Composer's file names and states, for the families that may find them. */
 

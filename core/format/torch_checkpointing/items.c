@@ -37,16 +37,16 @@
  * filename: the item, the rank and the form of a file, from its name.
  */
 
-static bool known_extension(const char *dot, enum dcp_titems_coding *out)
+static bool known_extension(const char *dot, enum dcp_items_coding *out)
 {
 	static const struct {
 		const char *name;
-		enum dcp_titems_coding coding;
+		enum dcp_items_coding coding;
 	} known[] = {
-		{ ".pt", DCP_TITEMS_TORCH },
-		{ ".pth", DCP_TITEMS_TORCH },
-		{ ".json", DCP_TITEMS_JSON },
-		{ ".safetensors", DCP_TITEMS_SAFETENSORS },
+		{ ".pt", DCP_ITEMS_TORCH },
+		{ ".pth", DCP_ITEMS_TORCH },
+		{ ".json", DCP_ITEMS_JSON },
+		{ ".safetensors", DCP_ITEMS_SAFETENSORS },
 	};
 
 	for (size_t i = 0; dot && i < DCP_LEN(known); i++)
@@ -63,13 +63,13 @@ static bool is_number(const char *p, const char *end, uint32_t *out)
 	uint64_t n;
 
 	if ((*p == '0' && end - p > 1) || !dcp_take_number(&p, end, 7, &n) || p != end ||
-	    n >= DCP_TITEMS_MAX_RANKS)
+	    n >= DCP_ITEMS_MAX_RANKS)
 		return false;
 	*out = (uint32_t)n;
 	return true;
 }
 
-bool dcp_titems_rank_dir(const char *name, uint32_t *rank)
+bool dcp_items_rank_dir(const char *name, uint32_t *rank)
 {
 	const char *p = name + 4;
 
@@ -79,12 +79,12 @@ bool dcp_titems_rank_dir(const char *name, uint32_t *rank)
 	return is_number(p, p + strlen(p), rank);
 }
 
-bool dcp_titems_name(const char *file, struct dcp_titems_name *out)
+bool dcp_items_name(const char *file, struct dcp_items_name *out)
 {
 	const char *dot = strrchr(file, '.'), *p = dot;
 	struct dcp_weights_name unused;
 
-	*out = (struct dcp_titems_name){ .item = file };
+	*out = (struct dcp_items_name){ .item = file };
 	if (*file == '.' || !known_extension(dot, &out->coding))
 		return false;
 	if (dcp_weights_name(file, &unused) == DCP_WEIGHTS_SAFETENSORS_INDEX || unused.nparts)
@@ -106,21 +106,21 @@ bool dcp_titems_name(const char *file, struct dcp_titems_name *out)
  */
 
 struct listing {
-	struct dcp_titems *r;
+	struct dcp_items *r;
 	struct dcp_intern seen; /* names */
 	struct dcp_buf needs;   /* struct need, by item */
 	size_t nneeds, need;    /* number of needs, and how many of them were used */
 };
 
-static const struct dcp_titems_item *item_at(const struct dcp_titems *r, size_t i)
+static const struct dcp_items_item *item_at(const struct dcp_items *r, size_t i)
 {
-	return DCP_ITEMS(r->meta.items, struct dcp_titems_item) + i;
+	return DCP_ITEMS(r->meta.items, struct dcp_items_item) + i;
 }
 
-static int add_once(struct listing *l, const struct dcp_titems_file *f)
+static int add_once(struct listing *l, const struct dcp_items_file *f)
 {
-	struct dcp_titems *r = l->r;
-	struct dcp_titems_file own = *f;
+	struct dcp_items *r = l->r;
+	struct dcp_items_file own = *f;
 	int rc = dcp_intern_str(&l->seen, f->name, NULL);
 
 	if (rc <= 0)
@@ -136,7 +136,7 @@ static int add_once(struct listing *l, const struct dcp_titems_file *f)
 /* Ranks that hold tensors of an item. */
 struct need {
 	uint32_t item;
-	const struct dcp_titems_list *ranks;
+	const struct dcp_items_list *ranks;
 };
 
 static int by_item(const void *pa, const void *pb)
@@ -151,10 +151,10 @@ static int list_needs(struct listing *l)
 {
 	struct need last = { 0 }, *all;
 
-	for (size_t i = 0; i < dcp_titems_nentries(&l->r->meta); i++) {
-		const struct dcp_titems_entry *e = dcp_titems_entry(&l->r->meta, i);
+	for (size_t i = 0; i < dcp_items_nentries(&l->r->meta); i++) {
+		const struct dcp_items_entry *e = dcp_items_entry(&l->r->meta, i);
 
-		for (const struct dcp_titems_group *g = e->first; g; g = g->next) {
+		for (const struct dcp_items_group *g = e->first; g; g = g->next) {
 			struct need one = { e->item, g->ranks };
 
 			if (!g->ranks || by_item(&one, &last) == 0)
@@ -183,7 +183,7 @@ static const struct need *needs_of(struct listing *l, size_t item, size_t *n)
 
 /* Older versions wrote one file with all items of a rank, checkpoint_<rank>.pt. Returns 1 if it
  * is there. */
-static int add_whole(struct listing *l, struct dcp_titems_file *f)
+static int add_whole(struct listing *l, struct dcp_items_file *f)
 {
 	char name[40];
 
@@ -195,7 +195,7 @@ static int add_whole(struct listing *l, struct dcp_titems_file *f)
 	return add_once(l, f) < 0 ? -ENOMEM : 1;
 }
 
-static int add_default(struct listing *l, struct dcp_titems_file *f)
+static int add_default(struct listing *l, struct dcp_items_file *f)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 
@@ -203,7 +203,7 @@ static int add_default(struct listing *l, struct dcp_titems_file *f)
 		return -ENOMEM;
 	f->name = name.p;
 	if (!dcp_dir_find(l->r->in->dir, name.p)) {
-		struct dcp_titems_file whole = *f;
+		struct dcp_items_file whole = *f;
 		int rc = add_whole(l, &whole);
 
 		if (rc != 0 || !f->promised)
@@ -213,10 +213,10 @@ static int add_default(struct listing *l, struct dcp_titems_file *f)
 }
 
 /* Add the file of rank @rank that @at names, or the default file if @at names none. */
-static int add_placed(struct listing *l, const struct dcp_titems_item *it, uint32_t rank,
-		      const struct dcp_titems_layout *at, bool promised)
+static int add_placed(struct listing *l, const struct dcp_items_item *it, uint32_t rank,
+		      const struct dcp_items_layout *at, bool promised)
 {
-	struct dcp_titems_file f = {
+	struct dcp_items_file f = {
 		.item = it->name, .rank = rank, .ranked = true, .promised = promised
 	};
 
@@ -230,7 +230,7 @@ static int add_placed(struct listing *l, const struct dcp_titems_item *it, uint3
 
 static int add_item(struct listing *l, size_t item)
 {
-	const struct dcp_titems_item *it = item_at(l->r, item);
+	const struct dcp_items_item *it = item_at(l->r, item);
 	const struct need *need;
 	size_t nneed;
 	int rc = 0;
@@ -240,7 +240,7 @@ static int add_item(struct listing *l, size_t item)
 		for (size_t k = 0; k < need[i].ranks->n && rc >= 0; k++) {
 			uint32_t rank = need[i].ranks->by_rank[k].rank;
 
-			rc = add_placed(l, it, rank, dcp_titems_layout_of(it, rank), true);
+			rc = add_placed(l, it, rank, dcp_items_layout_of(it, rank), true);
 		}
 	/* Layouts also name files of ranks for which no tensor is listed. These may be missing. */
 	for (size_t i = 0; i < it->nlayouts && rc >= 0; i++)
@@ -254,13 +254,13 @@ static int add_item(struct listing *l, size_t item)
 static int add_loose(struct listing *l, const char *below, const char *file,
 		     const uint32_t *rank)
 {
-	struct dcp_titems *r = l->r;
-	struct dcp_titems_name name;
-	struct dcp_titems_file f = { .ranked = rank != NULL, .rank = rank ? *rank : 0 };
+	struct dcp_items *r = l->r;
+	struct dcp_items_name name;
+	struct dcp_items_file f = { .ranked = rank != NULL, .rank = rank ? *rank : 0 };
 	char full[600];
 	int n = snprintf(full, sizeof(full), "%s%s", below, file);
 
-	if (n < 0 || (size_t)n >= sizeof(full) || !dcp_titems_name(file, &name))
+	if (n < 0 || (size_t)n >= sizeof(full) || !dcp_items_name(file, &name))
 		return 0;
 	if (!rank && name.ranked) {
 		f.ranked = true;
@@ -305,12 +305,12 @@ static bool is_twin(const char *name)
 static int add_unknown(struct listing *l, const char *name)
 {
 	const struct dcp_sink *sink = l->r->in->sink;
-	struct dcp_titems_name unused;
+	struct dcp_items_name unused;
 
 	if (is_twin(name))
 		return dcp_emit_meta(sink, "left_out", name);
 	if (*name == '.' || strcmp(name, "metadata.pkl") == 0 ||
-	    dcp_titems_name(name, &unused) || dcp_intern_has(&l->seen, name))
+	    dcp_items_name(name, &unused) || dcp_intern_has(&l->seen, name))
 		return 0;
 	return dcp_emit_sidecar(sink, name);
 }
@@ -324,7 +324,7 @@ static int add_by_name(struct listing *l)
 		const struct dcp_dirent *e = &dir->entries[i];
 		uint32_t rank;
 
-		if (e->is_dir && dcp_titems_rank_dir(e->name, &rank))
+		if (e->is_dir && dcp_items_rank_dir(e->name, &rank))
 			rc = add_rank_dir(l, e->name, rank);
 		if (e->is_dir)
 			continue;
@@ -340,12 +340,12 @@ static int add_by_name(struct listing *l)
 /* Order files by rank, then by name; files without a rank come last. */
 static int compare_files(const void *pa, const void *pb)
 {
-	const struct dcp_titems_file *a = pa, *b = pb;
+	const struct dcp_items_file *a = pa, *b = pb;
 
 	return b->ranked - a->ranked ?: DCP_CMP(a->rank, b->rank) ?: strcmp(a->name, b->name);
 }
 
-static int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
+static int dcp_items_list_files(struct dcp_items *r, struct dcp_err *err)
 {
 	struct listing l = { .r = r };
 	int rc = list_needs(&l);
@@ -360,9 +360,9 @@ static int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
 		return dcp_fail(err, rc, "out of memory for names of files");
 	if (rc < 0)
 		return rc;
-	DCP_SORT(DCP_ITEMS(r->files, struct dcp_titems_file), r->nfiles, compare_files);
+	DCP_SORT(DCP_ITEMS(r->files, struct dcp_items_file), r->nfiles, compare_files);
 	for (size_t i = 0; i < r->nfiles && !r->has_meta; i++)
-		r->world = DCP_MAX(r->world, (uint64_t)dcp_titems_file(r, i)->rank + 1);
+		r->world = DCP_MAX(r->world, (uint64_t)dcp_items_file(r, i)->rank + 1);
 	return r->nfiles ? 0 : dcp_fail(err, -ENOENT, "no file of any item is there");
 }
 
@@ -380,7 +380,7 @@ static int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
 
 enum { SCRATCH_LIMIT = 256 << 20, NAMES_LIMIT = 256 << 20 };
 
-static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
+static void set_front(struct dcp_items *r, const struct dcp_items_file *f)
 {
 	r->front.npath = r->front.nrank = 0;
 	if (f->ranked && r->world != 1) {
@@ -395,7 +395,7 @@ static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
 /* A file that cannot be read is an object with its error. */
 static int emit_broken(void *ctx, size_t at, const char *why)
 {
-	const struct dcp_titems *r = ctx;
+	const struct dcp_items *r = ctx;
 	const struct dcp_object o = {
 		.path = r->front.path, .npath = r->front.npath, .type = "", .error = why
 	};
@@ -405,13 +405,13 @@ static int emit_broken(void *ctx, size_t at, const char *why)
 
 static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 {
-	struct dcp_titems *r = ctx;
-	struct dcp_titems_file *f = dcp_titems_file(r, at);
+	struct dcp_items *r = ctx;
+	struct dcp_items_file *f = dcp_items_file(r, at);
 	int rc;
 
 	r->at = at;
 	set_front(r, f);
-	rc = dcp_titems_read(r, why);
+	rc = dcp_items_read(r, why);
 	/* A file that metadata.pkl does not need may be missing. */
 	if (rc == 1 && why->code == -ENOENT && !f->promised)
 		return 0;
@@ -422,7 +422,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 /* ---- all of it ---- */
 
 /* A checkpoint whose metadata.pkl is missing or damaged is read from its files alone. */
-static int read_meta(struct dcp_titems *r, struct dcp_err *err)
+static int read_meta(struct dcp_items *r, struct dcp_err *err)
 {
 	static const char *const name = "metadata.pkl";
 	const struct dcp_sink *sink = r->in->sink;
@@ -439,7 +439,7 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 		return rc;
 	rc = dcp_dir_input(r->in->dir, name, &input, &why);
 	if (rc == 0) {
-		rc = dcp_titems_meta_read(&r->meta, &input.src, &why);
+		rc = dcp_items_meta_read(&r->meta, &input.src, &why);
 		if (rc < 0)
 			dcp_err_where(&why, rc, "%s", name);
 		dcp_input_close(&input);
@@ -450,14 +450,14 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 		return 0;
 	if (rc == -ENOMEM)
 		return dcp_err_give(err, &why, rc);
-	dcp_titems_meta_finish(&r->meta);
-	r->meta = (struct dcp_titems_meta){ 0 };
+	dcp_items_meta_finish(&r->meta);
+	r->meta = (struct dcp_items_meta){ 0 };
 	r->world = 0;
 	o.error = why.msg;
 	return dcp_emit_object(sink, &o);
 }
 
-static int emit_facts(const struct dcp_titems *r)
+static int emit_facts(const struct dcp_items *r)
 {
 	const struct dcp_sink *sink = r->in->sink;
 	int rc = dcp_emit_fact(sink, 0, "framework", "torch_checkpointing");
@@ -468,31 +468,31 @@ static int emit_facts(const struct dcp_titems *r)
 			   : rc;
 }
 
-static int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
+static int dcp_items_load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_titems r = { .in = in };
+	struct dcp_items r = { .in = in };
 	int rc;
 
 	dcp_arena_init(&r.arena, NAMES_LIMIT);
 	dcp_arena_init(&r.scratch, SCRATCH_LIMIT);
 	dcp_copies_init(&r.copies);
-	dcp_tparts_init(&r.parts);
+	dcp_shard_parts_init(&r.parts);
 	rc = read_meta(&r, err);
 	if (rc == 0)
-		rc = dcp_titems_list_files(&r, err);
+		rc = dcp_items_list_files(&r, err);
 	if (rc == 0)
 		rc = dcp_copies_read(&r.copies, in, r.nfiles, emit_file, emit_broken, &r, err);
 	if (rc == 0)
-		rc = dcp_tparts_join(&r.parts, &r.copies, in->sink);
+		rc = dcp_shard_parts_join(&r.parts, &r.copies, in->sink);
 	if (rc == 0)
-		rc = dcp_titems_join(&r);
+		rc = dcp_items_join(&r);
 	if (rc == 0)
 		rc = emit_facts(&r);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.copies);
-	dcp_tparts_finish(&r.parts);
-	dcp_titems_meta_finish(&r.meta);
+	dcp_shard_parts_finish(&r.parts);
+	dcp_items_meta_finish(&r.meta);
 	dcp_places_finish(&r.places);
 	dcp_arena_finish(&r.arena);
 	dcp_arena_finish(&r.scratch);
@@ -507,27 +507,27 @@ static const char metadata[] = "metadata.pkl";
 
 static bool has_rank(const struct dcp_dirent *e)
 {
-	struct dcp_titems_name name;
+	struct dcp_items_name name;
 	uint32_t rank;
 
-	return e->is_dir ? dcp_titems_rank_dir(e->name, &rank)
-			 : dcp_titems_name(e->name, &name) && name.ranked;
+	return e->is_dir ? dcp_items_rank_dir(e->name, &rank)
+			 : dcp_items_name(e->name, &name) && name.ranked;
 }
 
 /* Is @file the name of an item's file that is recognised without a metadata.pkl? */
-static bool is_plain(const char *file, struct dcp_titems_name *out)
+static bool is_plain(const char *file, struct dcp_items_name *out)
 {
 	struct dcp_rank_name other;
 
 	/* torchtune numbers parts and epochs: hf_model_0001_0.pt */
-	return dcp_titems_name(file, out) && out->coding != DCP_TITEMS_JSON && out->ranked &&
+	return dcp_items_name(file, out) && out->coding != DCP_ITEMS_JSON && out->ranked &&
 	       !dcp_is_digit(file[out->len - 1]) && !dcp_rank_name(file, &other);
 }
 
 static bool all_ranks(const struct dcp_dir *dir)
 {
 	unsigned char *have = calloc(dir->n + 1, 1);
-	struct dcp_titems_name name;
+	struct dcp_items_name name;
 	uint32_t most = 0;
 	size_t n = 0;
 
@@ -567,7 +567,7 @@ static bool is_plain_dir(const struct dcp_dir *dir)
 
 	for (size_t i = 0; i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		struct dcp_titems_name name;
+		struct dcp_items_name name;
 
 		if (e->is_dir || !is_weights(e->name))
 			continue;
@@ -600,5 +600,5 @@ const struct dcp_format dcp_format_torch_items = {
 	.what = "torch_checkpointing",
 	.probe = probe_items,
 	.commit_file = commit_file,
-	.load = dcp_titems_load,
+	.load = dcp_items_load,
 };

@@ -18,18 +18,18 @@
 
 /* The part of a tensor that one rank should hold, by metadata.pkl. */
 struct part {
-	const struct dcp_tplace_box *box;
+	const struct dcp_torch_placement_box *box;
 	size_t n;
 	uint64_t local[DCP_MAX_NDIM]; /* the shape of its local tensor, by placements */
 };
 
 /* ---- which boxes ---- */
 
-static int read_cut(const struct dcp_titems_group *g, uint32_t rank, struct dcp_arena *arena,
+static int read_cut(const struct dcp_items_group *g, uint32_t rank, struct dcp_arena *arena,
 		    struct part *p, struct dcp_err *err)
 {
-	const struct dcp_titems_rank *r = dcp_titems_list_find(g->mesh, rank);
-	struct dcp_tplace place[DCP_TPLACE_MAX];
+	const struct dcp_items_rank *r = dcp_items_list_find(g->mesh, rank);
+	struct dcp_torch_placement place[DCP_TORCH_PLACEMENT_MAX];
 	struct dcp_cut cut;
 	uint64_t at;
 	int rc;
@@ -44,17 +44,17 @@ static int read_cut(const struct dcp_titems_group *g, uint32_t rank, struct dcp_
 		place[i] = g->place[i];
 		place[i].at = at % place[i].n;
 	}
-	rc = dcp_tplace_cut(place, g->nplace, g->ndim, g->shape, arena, &cut, err);
+	rc = dcp_torch_placement_cut(place, g->nplace, g->ndim, g->shape, arena, &cut, err);
 	if (rc < 0)
 		return rc;
 	dcp_cut_shape(&cut, p->local);
-	rc = dcp_tplace_boxes(&cut, DCP_TITEMS_MAX_BOXES, arena, &p->box, &p->n);
+	rc = dcp_torch_placement_boxes(&cut, DCP_ITEMS_MAX_BOXES, arena, &p->box, &p->n);
 	return rc == -E2BIG ? dcp_fail(err, rc, "its rank holds more than %u boxes of it",
-				       DCP_TITEMS_MAX_BOXES)
+				       DCP_ITEMS_MAX_BOXES)
 			    : rc;
 }
 
-static int find_part(const struct dcp_titems_group *g, uint32_t rank, struct dcp_arena *arena,
+static int find_part(const struct dcp_items_group *g, uint32_t rank, struct dcp_arena *arena,
 		     struct part *p, struct dcp_err *err)
 {
 	if (g->error)
@@ -68,7 +68,7 @@ static int find_part(const struct dcp_titems_group *g, uint32_t rank, struct dcp
 
 /* ---- found and expected ---- */
 
-static int check_dtype(const struct dcp_titems_group *g, const struct dcp_tensor *t,
+static int check_dtype(const struct dcp_items_group *g, const struct dcp_tensor *t,
 		       struct dcp_err *err)
 {
 	enum dcp_dtype dtype = dcp_dtype_from_torch(g->dtype, strlen(g->dtype));
@@ -116,7 +116,7 @@ static int check_inside(const struct dcp_tensor *t, const struct part *p, uint32
 	return 0;
 }
 
-static int check_local(const struct dcp_titems_group *g, const struct dcp_tensor *t,
+static int check_local(const struct dcp_items_group *g, const struct dcp_tensor *t,
 		       const struct part *p, struct dcp_err *err)
 {
 	uint64_t a, b;
@@ -133,7 +133,7 @@ static int check_local(const struct dcp_titems_group *g, const struct dcp_tensor
 
 /* ---- pieces ---- */
 
-static bool is_empty(const struct dcp_tplace_box *b, uint32_t ndim)
+static bool is_empty(const struct dcp_torch_placement_box *b, uint32_t ndim)
 {
 	for (uint32_t k = 0; k < ndim; k++)
 		if (b->len[k] == 0)
@@ -141,9 +141,9 @@ static bool is_empty(const struct dcp_tplace_box *b, uint32_t ndim)
 	return false;
 }
 
-int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
-		     const struct dcp_tensor *local, struct dcp_arena *arena,
-		     struct dcp_tensor *out, struct dcp_err *err)
+int dcp_items_place(const struct dcp_items_group *g, uint32_t rank,
+		    const struct dcp_tensor *local, struct dcp_arena *arena,
+		    struct dcp_tensor *out, struct dcp_err *err)
 {
 	struct part p = { 0 };
 	struct dcp_piece *to;
@@ -166,9 +166,9 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 		if (is_empty(&p.box[i], g->ndim))
 			continue;
 		to[out->npieces] = *local->pieces;
-		rc = dcp_tplace_piece(&p.box[i], local->ndim, local->shape,
-				      local->pieces->stride, local->itemsize, arena,
-				      &to[out->npieces++]);
+		rc = dcp_torch_placement_piece(&p.box[i], local->ndim, local->shape,
+					       local->pieces->stride, local->itemsize, arena,
+					       &to[out->npieces++]);
 	}
 	if (rc == -ENOMEM)
 		return -ENOMEM;
@@ -181,15 +181,15 @@ static int fail_wrong_part(const struct dcp_piece *have, const struct dcp_piece 
 	char found[180] = "nothing", expected[180];
 
 	if (have)
-		dcp_tshard_region(found, sizeof(found), have, ndim);
+		dcp_shard_region(found, sizeof(found), have, ndim);
 	return dcp_fail(err, -EBADMSG,
 			"found a DTensor that holds [%s], expected [%s] by metadata.pkl", found,
-			dcp_tshard_region(expected, sizeof(expected), want, ndim));
+			dcp_shard_region(expected, sizeof(expected), want, ndim));
 }
 
-int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
-		       const struct dcp_tensor *part, struct dcp_arena *arena,
-		       struct dcp_err *err)
+int dcp_items_compare(const struct dcp_items_group *g, uint32_t rank,
+		      const struct dcp_tensor *part, struct dcp_arena *arena,
+		      struct dcp_err *err)
 {
 	struct part p = { 0 };
 	size_t n = 0;
@@ -221,13 +221,13 @@ int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
  * sink: keeps the tensors of all ranks' files until all files are read.
  */
 
-struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i)
+struct dcp_items_file *dcp_items_file(const struct dcp_items *r, size_t i)
 {
-	return DCP_ITEMS(r->files, struct dcp_titems_file) + i;
+	return DCP_ITEMS(r->files, struct dcp_items_file) + i;
 }
 
 /* The key and path of @t without the rank. */
-static void drop_rank(const struct dcp_titems *r, struct dcp_tensor *t)
+static void drop_rank(const struct dcp_items *r, struct dcp_tensor *t)
 {
 	for (size_t i = 0; i < r->front.nrank && i < t->npath; i++) {
 		t->key += strlen(t->path[i]) + (t->npath > 1);
@@ -238,9 +238,9 @@ static void drop_rank(const struct dcp_titems *r, struct dcp_tensor *t)
 
 /* Note that key number @k is unreadable, because the current rank's part of it is wrong. The
  * first fault of a key is kept. */
-static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *why)
+static int note_fault(struct dcp_items *r, uint32_t k, const struct dcp_err *why)
 {
-	const struct dcp_titems_file *f = dcp_titems_file(r, r->at);
+	const struct dcp_items_file *f = dcp_items_file(r, r->at);
 	static const char *const none = NULL;
 	const char **fault;
 	char text[sizeof(why->msg) + 300];
@@ -257,11 +257,10 @@ static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *wh
 	return *fault ? 0 : -ENOMEM;
 }
 
-static int keep_tensor(struct dcp_titems *r, const struct dcp_tensor *t,
+static int keep_tensor(struct dcp_items *r, const struct dcp_tensor *t,
 		       const struct dcp_err *fault)
 {
-	int rc =
-		dcp_copies_add(&r->copies, t, (uint32_t)r->at, dcp_titems_file(r, r->at)->name);
+	int rc = dcp_copies_add(&r->copies, t, (uint32_t)r->at, dcp_items_file(r, r->at)->name);
 
 	if (rc < 0 || !fault)
 		return rc;
@@ -269,20 +268,20 @@ static int keep_tensor(struct dcp_titems *r, const struct dcp_tensor *t,
 }
 
 /* The entry of @key and its group with the current rank, or NULL if metadata.pkl has none. */
-static const struct dcp_titems_entry *look_up(const struct dcp_titems *r, const char *key,
-					      const struct dcp_titems_group **g)
+static const struct dcp_items_entry *look_up(const struct dcp_items *r, const char *key,
+					     const struct dcp_items_group **g)
 {
-	const struct dcp_titems_file *f = dcp_titems_file(r, r->at);
-	const struct dcp_titems_entry *e = f->ranked ? dcp_titems_find(&r->meta, key) : NULL;
+	const struct dcp_items_file *f = dcp_items_file(r, r->at);
+	const struct dcp_items_entry *e = f->ranked ? dcp_items_find(&r->meta, key) : NULL;
 
-	*g = e ? dcp_titems_group_of(e, f->rank) : NULL;
+	*g = e ? dcp_items_group_of(e, f->rank) : NULL;
 	return *g ? e : NULL;
 }
 
-int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
+int dcp_items_on_part(void *ctx, const struct dcp_tensor *emitted)
 {
-	struct dcp_titems *r = ctx;
-	const struct dcp_titems_group *g;
+	struct dcp_items *r = ctx;
+	const struct dcp_items_group *g;
 	struct dcp_tensor t = *emitted;
 	struct dcp_err why = { 0 };
 	int rc = 0;
@@ -290,8 +289,8 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
 	drop_rank(r, &t);
 	if (look_up(r, t.key, &g) && !t.error) {
 		dcp_arena_reset(&r->scratch);
-		rc = dcp_titems_compare(g, dcp_titems_file(r, r->at)->rank, &t, &r->scratch,
-					&why);
+		rc = dcp_items_compare(g, dcp_items_file(r, r->at)->rank, &t, &r->scratch,
+				       &why);
 	}
 	if (rc == -ENOMEM)
 		return rc;
@@ -300,10 +299,10 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
 
 /* Emit a tensor without a place. If it is an alias of a tensor with a place, which is emitted only
  * later, the alias becomes a tensor of its own. */
-static int emit_own(struct dcp_titems *r, const struct dcp_tensor *emitted)
+static int emit_own(struct dcp_items *r, const struct dcp_tensor *emitted)
 {
 	size_t rank = r->front.nrank ? strlen(r->front.rank) + 1 : 0;
-	const struct dcp_titems_group *g;
+	const struct dcp_items_group *g;
 	struct dcp_tensor t = *emitted;
 
 	if (t.alias_of && look_up(r, t.alias_of + rank, &g))
@@ -311,11 +310,11 @@ static int emit_own(struct dcp_titems *r, const struct dcp_tensor *emitted)
 	return dcp_emit_tensor(r->in->sink, &t);
 }
 
-int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
+int dcp_items_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
-	struct dcp_titems *r = ctx;
-	const struct dcp_titems_group *g;
-	const struct dcp_titems_entry *e;
+	struct dcp_items *r = ctx;
+	const struct dcp_items_group *g;
+	const struct dcp_items_entry *e;
 	struct dcp_tensor t = *emitted, placed;
 	struct dcp_err why = { 0 };
 	int rc;
@@ -329,8 +328,7 @@ int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 	if (t.error)
 		return keep_tensor(r, &t, NULL);
 	dcp_arena_reset(&r->scratch);
-	rc = dcp_titems_place(g, dcp_titems_file(r, r->at)->rank, &t, &r->scratch, &placed,
-			      &why);
+	rc = dcp_items_place(g, dcp_items_file(r, r->at)->rank, &t, &r->scratch, &placed, &why);
 	if (rc == 0)
 		return keep_tensor(r, &placed, NULL);
 	if (rc == -ENOMEM)
@@ -340,7 +338,7 @@ int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 }
 
 struct joined {
-	struct dcp_titems *r;
+	struct dcp_items *r;
 	const char *fault;
 };
 
@@ -358,15 +356,15 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 }
 
 /* The file that holds @item of rank @rank, or NULL. */
-static const struct dcp_titems_file *file_of(const struct dcp_titems *r, const char *item,
-					     uint32_t rank)
+static const struct dcp_items_file *file_of(const struct dcp_items *r, const char *item,
+					    uint32_t rank)
 {
 	size_t i;
 
 	DCP_BISECT(i, 0, r->nfiles,
-		   dcp_titems_file(r, i)->ranked && dcp_titems_file(r, i)->rank < rank);
+		   dcp_items_file(r, i)->ranked && dcp_items_file(r, i)->rank < rank);
 	for (; i < r->nfiles; i++) {
-		const struct dcp_titems_file *f = dcp_titems_file(r, i);
+		const struct dcp_items_file *f = dcp_items_file(r, i);
 
 		if (!f->ranked || f->rank != rank)
 			return NULL;
@@ -376,10 +374,10 @@ static const struct dcp_titems_file *file_of(const struct dcp_titems *r, const c
 	return NULL;
 }
 
-static const char *say_lacking(const struct dcp_titems *r, const char *item, uint32_t rank,
+static const char *say_lacking(const struct dcp_items *r, const char *item, uint32_t rank,
 			       struct dcp_err *why)
 {
-	const struct dcp_titems_file *f = file_of(r, item, rank);
+	const struct dcp_items_file *f = file_of(r, item, rank);
 
 	dcp_fail(why, -EBADMSG,
 		 f && f->broken
@@ -391,28 +389,28 @@ static const char *say_lacking(const struct dcp_titems *r, const char *item, uin
 
 /* The reason when elements of @e are missing: the first rank that should hold a part and does
  * not. Copies are in the order of their ranks. */
-static const char *say_missing(const struct dcp_titems *r, const struct dcp_titems_entry *e,
+static const char *say_missing(const struct dcp_items *r, const struct dcp_items_entry *e,
 			       const struct dcp_copies_key *k, struct dcp_err *why)
 {
-	for (const struct dcp_titems_group *g = e->first; g; g = g->next) {
+	for (const struct dcp_items_group *g = e->first; g; g = g->next) {
 		const struct dcp_copy *c = k ? k->first : NULL;
 
 		for (size_t i = 0; g->ranks && i < g->ranks->n; i++) {
 			uint32_t rank = g->ranks->by_rank[i].rank;
 
-			while (c && dcp_titems_file(r, c->who)->rank < rank)
+			while (c && dcp_items_file(r, c->who)->rank < rank)
 				c = c->next;
-			if (!c || dcp_titems_file(r, c->who)->rank != rank)
+			if (!c || dcp_items_file(r, c->who)->rank != rank)
 				return say_lacking(r, e->path[0], rank, why);
 		}
 	}
 	return r->copies.nbroken ? r->copies.broken.msg : NULL;
 }
 
-static int emit_joined(struct dcp_titems *r, uint32_t number)
+static int emit_joined(struct dcp_items *r, uint32_t number)
 {
 	const struct dcp_copies_key *k = dcp_copies_at(&r->copies, number);
-	const struct dcp_titems_entry *e = dcp_titems_find(&r->meta, k->first->t.key);
+	const struct dcp_items_entry *e = dcp_items_find(&r->meta, k->first->t.key);
 	const char *missing = r->copies.nbroken ? r->copies.broken.msg : NULL;
 	struct dcp_err why = { 0 };
 	struct joined j = { .r = r };
@@ -428,9 +426,9 @@ static int emit_joined(struct dcp_titems *r, uint32_t number)
 }
 
 /* Emit @e with an error if no file holds a part of it. */
-static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
+static int emit_lost(struct dcp_items *r, const struct dcp_items_entry *e)
 {
-	const struct dcp_titems_group *g = e->first;
+	const struct dcp_items_group *g = e->first;
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t = {
 		.key = e->key,
@@ -451,13 +449,13 @@ static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 	return dcp_emit_tensor(r->in->sink, &t);
 }
 
-int dcp_titems_join(struct dcp_titems *r)
+int dcp_items_join(struct dcp_items *r)
 {
 	int rc = 0;
 
 	for (uint32_t k = 0; k < r->copies.names.n && rc == 0; k++)
 		rc = emit_joined(r, k);
-	for (size_t i = 0; i < dcp_titems_nentries(&r->meta) && rc == 0; i++)
-		rc = emit_lost(r, dcp_titems_entry(&r->meta, i));
+	for (size_t i = 0; i < dcp_items_nentries(&r->meta) && rc == 0; i++)
+		rc = emit_lost(r, dcp_items_entry(&r->meta, i));
 	return rc;
 }

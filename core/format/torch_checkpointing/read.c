@@ -26,17 +26,17 @@
 enum { MAX_TEXT = 64 << 20, MAX_RAW = 1 << 20, HEADER_MEMORY = 1 << 30 };
 
 struct reading {
-	struct dcp_titems *r;
-	const struct dcp_titems_file *f;
+	struct dcp_items *r;
+	const struct dcp_items_file *f;
 	struct dcp_stretch all; /* of the file */
 	struct dcp_sink sink;   /* takes tensors itself, passes the rest on */
-	struct dcp_tstate state;
+	struct dcp_torch_state state;
 };
 
 /* ---- torch.save ---- */
 
 /* Is @v a list or tuple with tensors that may have a place in a whole? */
-static bool holds_parts(const struct dcp_titems *r, struct dcp_pv v)
+static bool holds_parts(const struct dcp_items *r, struct dcp_pv v)
 {
 	const struct dcp_pv *item;
 	size_t n;
@@ -45,7 +45,7 @@ static bool holds_parts(const struct dcp_titems *r, struct dcp_pv v)
 		return false;
 	item = dcp_pv_items(v, &n);
 	for (size_t i = 0; i < n; i++)
-		if ((r->has_meta && dcp_torch_is_tensor(item[i])) || dcp_tshard_is(item[i]))
+		if ((r->has_meta && dcp_torch_is_tensor(item[i])) || dcp_shard_is(item[i]))
 			return true;
 	return false;
 }
@@ -53,7 +53,7 @@ static bool holds_parts(const struct dcp_titems *r, struct dcp_pv v)
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct reading *w = ctx;
-	struct dcp_tstate inside = w->state;
+	struct dcp_torch_state inside = w->state;
 	int rc;
 
 	if (!holds_parts(w->r, leaf->value))
@@ -66,13 +66,13 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	inside.take = NULL;
 	inside.stored = NULL;
 	inside.ctx = w->r;
-	rc = dcp_tstate_emit(&inside);
+	rc = dcp_torch_state_emit(&inside);
 	return rc < 0 ? rc : 1;
 }
 
 static int on_part(void *ctx, const struct dcp_tensor *t)
 {
-	return dcp_titems_on_part(((struct reading *)ctx)->r, t);
+	return dcp_items_on_part(((struct reading *)ctx)->r, t);
 }
 
 static int read_torch(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
@@ -82,7 +82,7 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
-	w->state = (struct dcp_tstate){
+	w->state = (struct dcp_torch_state){
 		.t = t,
 		.sink = &w->sink,
 		.prefix = w->r->front.path,
@@ -97,14 +97,14 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.own = w->r->front.nrank,
 		.ctx = w,
 	};
-	return dcp_tstate_emit(&w->state);
+	return dcp_torch_state_emit(&w->state);
 }
 
 /* ---- safetensors ---- */
 
 static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 {
-	const struct dcp_titems_emitted *front = &w->r->front;
+	const struct dcp_items_emitted *front = &w->r->front;
 	const char *path[3] = { front->path[0], front->path[1] };
 	struct dcp_piece p = {
 		.off = e->off,
@@ -232,7 +232,7 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
 {
-	const struct dcp_titems_emitted *front = &w->r->front;
+	const struct dcp_items_emitted *front = &w->r->front;
 	struct members m = { .sink = w->r->in->sink, .all = &w->all };
 	struct dcp_json *root;
 	int rc = dcp_json_parse(text, n, &root, why);
@@ -251,7 +251,7 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 
 static int read_raw(struct reading *w, const char *bytes, size_t n)
 {
-	const struct dcp_titems_emitted *front = &w->r->front;
+	const struct dcp_items_emitted *front = &w->r->front;
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = {
 		.path = front->path, .npath = front->npath, .type = "bytes", .stored = &w->all
@@ -275,7 +275,7 @@ static int read_raw(struct reading *w, const char *bytes, size_t n)
 /* Read a JSON file or raw bytes as a whole into memory, and emit the contents. */
 static int read_text(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
 {
-	bool raw = w->f->coding == DCP_TITEMS_RAW;
+	bool raw = w->f->coding == DCP_ITEMS_RAW;
 	char *text;
 	int rc;
 
@@ -303,26 +303,26 @@ static int read_text(struct reading *w, const struct dcp_source *src, struct dcp
 static int read_opened(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
 {
 	switch (w->f->coding) {
-	case DCP_TITEMS_TORCH:
+	case DCP_ITEMS_TORCH:
 		return read_torch(w, src, why);
-	case DCP_TITEMS_SAFETENSORS:
+	case DCP_ITEMS_SAFETENSORS:
 		return read_safetensors(w, src, why);
-	case DCP_TITEMS_JSON:
-	case DCP_TITEMS_RAW:
+	case DCP_ITEMS_JSON:
+	case DCP_ITEMS_RAW:
 		return read_text(w, src, why);
-	case DCP_TITEMS_UNKNOWN:
+	case DCP_ITEMS_UNKNOWN:
 		break;
 	}
 	return 1;
 }
 
-int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
+int dcp_items_read(struct dcp_items *r, struct dcp_err *why)
 {
-	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
+	struct dcp_items_file *f = dcp_items_file(r, r->at);
 	struct reading w = {
 		.r = r,
 		.f = f,
-		.sink = { .tensor = dcp_titems_on_tensor, .ctx = r, .next = r->in->sink },
+		.sink = { .tensor = dcp_items_on_tensor, .ctx = r, .next = r->in->sink },
 	};
 	dcp_auto_input struct dcp_input input = { 0 };
 	int rc;

@@ -139,7 +139,7 @@ static int read_file(struct bin *b, struct dcp_weights_file *f)
 	const struct dcp_sink sink = {
 		.tensor = on_tensor, .object = on_object, .ctx = b, .next = b->h.in->sink
 	};
-	struct dcp_tstate s = {
+	struct dcp_torch_state s = {
 		.sink = &sink,
 		.prefix = &b->set->component,
 		.nprefix = b->set->component != NULL,
@@ -158,7 +158,7 @@ static int read_file(struct bin *b, struct dcp_weights_file *f)
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : keep_error(b, f, &why);
 	s.t = t;
-	return dcp_tstate_emit(&s);
+	return dcp_torch_state_emit(&s);
 }
 
 /* Emit a broken file as an object if there is no index: then it is not known which keys it held. */

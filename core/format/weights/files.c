@@ -300,7 +300,7 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 {
 	char stem[DCP_GROUP_MAX];
 	const char *prefix = stem;
-	struct dcp_tstate s = {
+	struct dcp_torch_state s = {
 		.sink = in->sink, .prefix = &prefix, .nprefix = 1, .tuples = true
 	};
 	struct dcp_err why = { 0 };
@@ -313,7 +313,7 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	rc = dcp_torch_open_file(in->dir, name, &t, &why);
 	if (rc == 0)
-		rc = dcp_tstate_check(t, name, &why);
+		rc = dcp_torch_state_check(t, name, &why);
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0)
@@ -322,7 +322,7 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 	all.file = s.file;
 	all.nbytes = all.n = dcp_torch_size(t);
 	s.stored = &all;
-	return dcp_tstate_emit(&s);
+	return dcp_torch_state_emit(&s);
 }
 
 static int emit_one(const struct dcp_load *in, const char *name)

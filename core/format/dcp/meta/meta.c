@@ -13,20 +13,20 @@
 #include "core/origin/origin.h"
 #include "core/parse/pickle/pickle.h"
 
-int dcp_tmeta_init(struct dcp_tmeta *m)
+int dcp_dcp_meta_init(struct dcp_dcp_meta *m)
 {
-	*m = (struct dcp_tmeta){ .guess = DCP_INTERN_NONE, .last_file = DCP_INTERN_NONE };
+	*m = (struct dcp_dcp_meta){ .guess = DCP_INTERN_NONE, .last_file = DCP_INTERN_NONE };
 	dcp_buf_add(&m->entries, "", 1);
 	dcp_buf_add(&m->records, "", 1);
 	dcp_buf_add(&m->paths, "", 1);
 	if (!dcp_buf_error(&m->entries) && !dcp_buf_error(&m->records) &&
 	    !dcp_buf_error(&m->paths))
 		return 0;
-	dcp_tmeta_finish(m);
+	dcp_dcp_meta_finish(m);
 	return -ENOMEM;
 }
 
-void dcp_tmeta_finish(struct dcp_tmeta *m)
+void dcp_dcp_meta_finish(struct dcp_dcp_meta *m)
 {
 	dcp_intern_finish(&m->names);
 	dcp_intern_finish(&m->files);
@@ -40,7 +40,7 @@ void dcp_tmeta_finish(struct dcp_tmeta *m)
 	dcp_buf_finish(&m->scratch);
 	free(m->keys);
 	free(m->by_key);
-	*m = (struct dcp_tmeta){ 0 };
+	*m = (struct dcp_dcp_meta){ 0 };
 }
 
 static struct dcp_cur cursor_at(const struct dcp_buf *b, size_t at)
@@ -48,18 +48,18 @@ static struct dcp_cur cursor_at(const struct dcp_buf *b, size_t at)
 	return dcp_cur(b->p + at, b->n - at);
 }
 
-struct dcp_tmeta_entry dcp_tmeta_entry(const struct dcp_tmeta *m, uint32_t at)
+struct dcp_dcp_meta_entry dcp_dcp_meta_entry(const struct dcp_dcp_meta *m, uint32_t at)
 {
-	struct dcp_tmeta_entry e = { .c = cursor_at(&m->entries, at) };
+	struct dcp_dcp_meta_entry e = { .c = cursor_at(&m->entries, at) };
 
-	e.kind = (enum dcp_tmeta_kind)dcp_cur_varint(&e.c);
+	e.kind = (enum dcp_dcp_meta_kind)dcp_cur_varint(&e.c);
 	e.rank_file = (uint32_t)dcp_cur_varint(&e.c);
 	e.before = (uint32_t)dcp_cur_varint(&e.c);
 	return e;
 }
 
 /* The number of the file that holds the record at @at. */
-static uint32_t rank_file_of(const struct dcp_tmeta *m, uint32_t at)
+static uint32_t rank_file_of(const struct dcp_dcp_meta *m, uint32_t at)
 {
 	const uint64_t *end = DCP_ITEMS(m->ends, uint64_t);
 	uint32_t i;
@@ -68,15 +68,15 @@ static uint32_t rank_file_of(const struct dcp_tmeta *m, uint32_t at)
 	return i;
 }
 
-struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,
-					 uint64_t dims[DCP_MAX_NDIM])
+struct dcp_dcp_meta_record dcp_dcp_meta_record(const struct dcp_dcp_meta *m, uint32_t i,
+					       uint64_t dims[DCP_MAX_NDIM])
 {
 	struct dcp_cur c = cursor_at(&m->records, m->by_key[i]);
-	struct dcp_tmeta_record r = { .rank_file = rank_file_of(m, m->by_key[i]) };
+	struct dcp_dcp_meta_record r = { .rank_file = rank_file_of(m, m->by_key[i]) };
 
 	dcp_cur_varint(&c); /* the key */
 	r.ndim = (uint32_t)dcp_cur_varint(&c) - 1;
-	if (r.ndim != DCP_TMETA_NO_OFFSETS)
+	if (r.ndim != DCP_DCP_META_NO_OFFSETS)
 		for (uint32_t k = 0; k < r.ndim; k++)
 			dims[k] = dcp_cur_varint(&c);
 	r.filter = (uint32_t)dcp_cur_varint(&c);
@@ -86,8 +86,8 @@ struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,
 	return r;
 }
 
-bool dcp_tmeta_shape(const struct dcp_tmeta *m, uint32_t number, uint64_t dims[DCP_MAX_NDIM],
-		     uint32_t *ndim)
+bool dcp_dcp_meta_shape(const struct dcp_dcp_meta *m, uint32_t number,
+			uint64_t dims[DCP_MAX_NDIM], uint32_t *ndim)
 {
 	struct dcp_cur c = cursor_at(&m->paths, m->keys[number].shape);
 
@@ -99,7 +99,7 @@ bool dcp_tmeta_shape(const struct dcp_tmeta *m, uint32_t number, uint64_t dims[D
 	return true;
 }
 
-const char *dcp_tmeta_error(const struct dcp_tmeta *m, uint32_t filter)
+const char *dcp_dcp_meta_error(const struct dcp_dcp_meta *m, uint32_t filter)
 {
 	return dcp_intern_text(&m->errors, filter - 2);
 }
@@ -119,10 +119,10 @@ static uint32_t skip_record(struct dcp_cur *c)
 
 /* A counting sort. At first slot k + 2 counts the records of key k. After the sums, slot k + 1 is
  * where they start; after all are placed, it is where they end. */
-int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err)
+int dcp_dcp_meta_join(struct dcp_dcp_meta *m, struct dcp_err *err)
 {
 	struct dcp_cur c = cursor_at(&m->records, 1);
-	struct dcp_tmeta_key *keys = m->keys;
+	struct dcp_dcp_meta_key *keys = m->keys;
 	uint32_t n = m->names.n;
 
 	m->by_key = malloc((size_t)(m->nrecords + 1) * sizeof(*m->by_key));
@@ -172,8 +172,8 @@ static void add_component(struct dcp_buf *text, struct dcp_buf *ptrs, const void
 	dcp_buf_add(text, "", 1);
 }
 
-size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf *text,
-		      struct dcp_buf *ptrs, const char *const **out)
+size_t dcp_dcp_meta_path(const struct dcp_dcp_meta *m, uint32_t number, struct dcp_buf *text,
+			 struct dcp_buf *ptrs, const char *const **out)
 {
 	const char *key = dcp_intern_text(&m->names, number);
 	struct dcp_cur c = cursor_at(&m->paths, m->keys[number].path);
@@ -211,14 +211,14 @@ size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf
 enum { PER_BYTE = 2, TEXT = 16, SPARE = 1 << 20 };
 enum { MAX_CONTAINERS = 1 << 16, MAX_DEPTH = 16, MAX_LINE = 1024 };
 
-void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
+void dcp_dcp_meta_begin(struct dcp_dcp_meta *m, uint64_t size)
 {
 	/* A longer file is sparse. */
 	m->budget = DCP_MIN(size, (uint64_t)1 << 32) * PER_BYTE + SPARE;
 }
 
 /* Returns false, and takes nothing, if @cost is more than what is left. */
-static bool pay_cost(struct dcp_tmeta *m, uint64_t cost)
+static bool pay_cost(struct dcp_dcp_meta *m, uint64_t cost)
 {
 	bool can = cost <= m->budget;
 
@@ -244,7 +244,7 @@ static int check_size(const struct dcp_buf *b, struct dcp_err *err)
 }
 
 /* The number of the key in m->scratch; its slot is made. */
-static int find_key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *number,
+static int find_key_number(struct dcp_dcp_meta *m, const void *s, size_t n, uint32_t *number,
 			   struct dcp_err *err)
 {
 	int rc = dcp_intern_add(&m->names, s, n, m->guess, number);
@@ -254,7 +254,7 @@ static int find_key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_
 	m->guess = *number + 1;
 	if (m->names.n + 2 > m->cap) {
 		uint32_t cap = m->cap ? m->cap * 2 : 64;
-		struct dcp_tmeta_key *keys = realloc(m->keys, (size_t)cap * sizeof(*keys));
+		struct dcp_dcp_meta_key *keys = realloc(m->keys, (size_t)cap * sizeof(*keys));
 
 		if (!keys)
 			return dcp_fail(err, -ENOMEM, "out of memory for keys");
@@ -265,7 +265,7 @@ static int find_key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_
 	return 0;
 }
 
-static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
+static int number_of(struct dcp_dcp_meta *m, struct dcp_pv v, uint32_t *number,
 		     struct dcp_err *err)
 {
 	if (v.type == DCP_PV_STR && !pay_cost(m, v.node->n / TEXT))
@@ -273,11 +273,11 @@ static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 	if (v.type == DCP_PV_STR && !memchr(v.node->data, '\0', v.node->n))
 		return find_key_number(m, v.node->data, v.node->n, number, err);
 	dcp_buf_reset(&m->scratch);
-	if (!dcp_tfield_component(&m->scratch, v)) {
+	if (!dcp_torch_field_component(&m->scratch, v)) {
 		char type[128];
 
 		dcp_buf_printf(&m->scratch, "(key %u is %s)", m->names.n,
-			       dcp_tfield_type(v, type, sizeof(type)));
+			       dcp_torch_field_type(v, type, sizeof(type)));
 	}
 	if (dcp_buf_error(&m->scratch))
 		return dcp_fail(err, -ENOMEM, "out of memory for keys");
@@ -291,7 +291,7 @@ struct tensor_head {
 	uint64_t shape[DCP_MAX_NDIM];
 };
 
-static void put_head(struct dcp_tmeta *m, const struct tensor_head *h)
+static void put_head(struct dcp_dcp_meta *m, const struct tensor_head *h)
 {
 	dcp_buf_varint(&m->entries, h->dtype);
 	dcp_buf_varint(&m->entries, h->dname);
@@ -300,15 +300,16 @@ static void put_head(struct dcp_tmeta *m, const struct tensor_head *h)
 		dcp_buf_varint(&m->entries, h->shape[k]);
 }
 
-static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct dcp_err *err)
+static int put_chunk(struct dcp_dcp_meta *m, struct dcp_pv v, uint32_t ndim,
+		     struct dcp_err *err)
 {
 	uint64_t dims[DCP_MAX_NDIM];
 	const char *const field[2] = { "offsets", "sizes" };
 	char type[128];
 
-	if (dcp_tfield_class(v) != DCP_TFIELD_CHUNK)
+	if (dcp_torch_field_class(v) != DCP_TORCH_FIELD_CHUNK)
 		return dcp_fail(err, -EBADMSG, "chunk is %s, expected ChunkStorageMetadata",
-				dcp_tfield_type(v, type, sizeof(type)));
+				dcp_torch_field_type(v, type, sizeof(type)));
 	for (int i = 0; i < 2; i++) {
 		const struct dcp_pv *d = dcp_pv_get(v, field[i]);
 		uint32_t n;
@@ -316,7 +317,7 @@ static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct
 
 		if (!d)
 			return dcp_fail(err, -EBADMSG, "chunk without %s", field[i]);
-		rc = dcp_tfield_dims(*d, field[i], dims, &n, err);
+		rc = dcp_torch_field_dims(*d, field[i], dims, &n, err);
 		if (rc < 0)
 			return rc;
 		if (n != ndim)
@@ -329,7 +330,7 @@ static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct
 	return 0;
 }
 
-static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h,
+static int read_head(struct dcp_dcp_meta *m, struct dcp_pv v, struct tensor_head *h,
 		     struct dcp_err *err)
 {
 	const struct dcp_pv *properties = dcp_pv_get(v, "properties");
@@ -341,11 +342,11 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 	if (!properties || !size)
 		return dcp_fail(err, -EBADMSG, "TensorStorageMetadata without %s",
 				properties ? "size" : "properties");
-	rc = dcp_tfield_dims(*size, "size", h->shape, &ndim, err);
+	rc = dcp_torch_field_dims(*size, "size", h->shape, &ndim, err);
 	if (rc < 0)
 		return rc;
 	h->ndim = ndim;
-	rc = dcp_tfield_dtype(*properties, &dtype, err);
+	rc = dcp_torch_field_dtype(*properties, &dtype, err);
 	if (rc < 0)
 		return rc;
 	rc = dcp_intern_add(&m->dtypes, dtype, strlen(dtype), h->dname, &h->dname);
@@ -356,7 +357,7 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 }
 
 /* Append a tensor's entry after its header. A fault becomes the error of the entry. */
-static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
+static int put_tensor(struct dcp_dcp_meta *m, struct dcp_pv v)
 {
 	struct tensor_head h = { 0 };
 	struct dcp_err why = { 0 };
@@ -386,14 +387,14 @@ static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 	return rc == -ENOMEM ? rc : 0;
 }
 
-static int put_unknown(struct dcp_tmeta *m, struct dcp_pv v)
+static int put_unknown(struct dcp_dcp_meta *m, struct dcp_pv v)
 {
 	struct tensor_head h = { 0 };
 	char type[128], text[256];
 	int n = snprintf(text, sizeof(text),
 			 "metadata is %s, expected TensorStorageMetadata or "
 			 "BytesStorageMetadata",
-			 dcp_tfield_type(v, type, sizeof(type)));
+			 dcp_torch_field_type(v, type, sizeof(type)));
 
 	put_head(m, &h);
 	n = DCP_MIN(n, (int)sizeof(text) - 1);
@@ -403,31 +404,31 @@ static int put_unknown(struct dcp_tmeta *m, struct dcp_pv v)
 	return 0;
 }
 
-int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+int dcp_dcp_meta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
-	struct dcp_tmeta *m = meta;
-	enum dcp_tfield_class class = dcp_tfield_class(v);
+	struct dcp_dcp_meta *m = meta;
+	enum dcp_torch_field_class class = dcp_torch_field_class(v);
 	uint32_t number, at = (uint32_t)m->entries.n, before;
 	int rc = number_of(m, key, &number, err);
 
 	if (rc < 0)
 		return rc;
-	if (class == DCP_TFIELD_SHARDED_1_12)
+	if (class == DCP_TORCH_FIELD_SHARDED_1_12)
 		return dcp_fail(err, -ENOTSUP,
 				"written by torch 1.12 (ShardedTensorStorageMetadata), whose "
 				"format no later torch reads: load it there and save it again "
 				"with torch 1.13 or later");
 	before = m->keys[number].entry;
 	/* The same key twice in one file: the later one counts, as in a dict. */
-	while (before && dcp_tmeta_entry(m, before).rank_file == m->nread)
-		before = dcp_tmeta_entry(m, before).before;
-	dcp_buf_varint(&m->entries,
-		       class == DCP_TFIELD_BYTES ? DCP_TMETA_BYTES : DCP_TMETA_TENSOR);
+	while (before && dcp_dcp_meta_entry(m, before).rank_file == m->nread)
+		before = dcp_dcp_meta_entry(m, before).before;
+	dcp_buf_varint(&m->entries, class == DCP_TORCH_FIELD_BYTES ? DCP_DCP_META_BYTES
+								   : DCP_DCP_META_TENSOR);
 	dcp_buf_varint(&m->entries, m->nread);
 	dcp_buf_varint(&m->entries, before);
-	if (class == DCP_TFIELD_TENSOR)
+	if (class == DCP_TORCH_FIELD_TENSOR)
 		rc = put_tensor(m, v);
-	else if (class != DCP_TFIELD_BYTES)
+	else if (class != DCP_TORCH_FIELD_BYTES)
 		rc = put_unknown(m, v);
 	m->keys[number].entry = at;
 	return rc < 0 ? dcp_fail(err, rc, "out of memory for metadata")
@@ -437,7 +438,7 @@ int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 /* ---- storage_data ---- */
 
 /* The filter field of a record that cannot be used: 2 and the number of the message. */
-static int find_error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
+static int find_error_number(struct dcp_dcp_meta *m, const char *msg, uint64_t *filter)
 {
 	uint32_t number;
 	int rc;
@@ -450,7 +451,7 @@ static int find_error_number(struct dcp_tmeta *m, const char *msg, uint64_t *fil
 }
 
 /* Read the offsets in a MetadataIndex; they are absent or None for a byte item. */
-static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err *err)
+static int put_offsets(struct dcp_dcp_meta *m, struct dcp_pv index, struct dcp_err *err)
 {
 	const struct dcp_pv *offset = dcp_pv_get(index, "offset");
 	uint64_t dims[DCP_MAX_NDIM];
@@ -461,7 +462,7 @@ static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err 
 		dcp_buf_varint(&m->records, 0);
 		return 0;
 	}
-	rc = dcp_tfield_dims(*offset, "offset", dims, &ndim, err);
+	rc = dcp_torch_field_dims(*offset, "offset", dims, &ndim, err);
 	if (rc < 0)
 		return rc;
 	dcp_buf_varint(&m->records, 1 + (uint64_t)ndim);
@@ -470,10 +471,11 @@ static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err 
 	return 0;
 }
 
-int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err)
+int dcp_dcp_meta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v,
+			    struct dcp_err *err)
 {
-	struct dcp_tmeta *m = meta;
-	struct dcp_tfield_info info = { 0 };
+	struct dcp_dcp_meta *m = meta;
+	struct dcp_torch_field_info info = { 0 };
 	const struct dcp_pv *fqn = dcp_pv_get(index, "fqn");
 	struct dcp_err why = { 0 };
 	size_t start = m->records.n;
@@ -482,14 +484,14 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	int rc;
 
 	/* An index without a name or place belongs to no chunk; its chunk shows as missing. */
-	if (dcp_tfield_class(index) != DCP_TFIELD_INDEX || !fqn) {
+	if (dcp_torch_field_class(index) != DCP_TORCH_FIELD_INDEX || !fqn) {
 		m->norphans++;
 		return 0;
 	}
 	rc = number_of(m, *fqn, &key, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_tfield_info(v, &info, &why);
+	rc = dcp_torch_field_info(v, &info, &why);
 	filter = info.filter;
 	if (rc < 0)
 		rc = find_error_number(m, why.msg, &filter);
@@ -516,7 +518,7 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 
 /* ---- planner_data ---- */
 
-static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+static bool pay_path(struct dcp_dcp_meta *m, const struct dcp_pv *item, size_t n)
 {
 	uint64_t cost = n;
 
@@ -529,7 +531,7 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
  * Note, in a line as struct dcp_walk has them, whether the container at @item[0..n) is a mapping or
  * a list: @item[n] is a key or an index in it.
  */
-static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+static int add_container(struct dcp_dcp_meta *m, const struct dcp_pv *item, size_t n)
 {
 	struct dcp_buf *b = &m->scratch;
 	const struct dcp_pv *key = &item[n];
@@ -545,7 +547,7 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 		size_t at = b->n + 1;
 
 		dcp_buf_str(b, "\t");
-		if (!dcp_tfield_component(b, item[i]) ||
+		if (!dcp_torch_field_component(b, item[i]) ||
 		    (b->n > at && (memchr(b->p + at, '\t', b->n - at) ||
 				   memchr(b->p + at, '\n', b->n - at))))
 			return 0;
@@ -558,9 +560,9 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 }
 
 /* Scratch receives both forms, one after the other; the short form is kept if it is valid. */
-int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+int dcp_dcp_meta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
-	struct dcp_tmeta *m = meta;
+	struct dcp_dcp_meta *m = meta;
 	const struct dcp_pv *item;
 	size_t n, name = 0;
 	uint32_t number, at = (uint32_t)m->paths.n;
@@ -587,7 +589,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 		size_t left = m->names.entry[number].len - name;
 
 		dcp_buf_reset(&m->scratch);
-		joined = dcp_tfield_component(&m->scratch, item[i]) &&
+		joined = dcp_torch_field_component(&m->scratch, item[i]) &&
 			 !dcp_buf_error(&m->scratch) && m->scratch.n <= left &&
 			 memcmp(text + name, m->scratch.p ? m->scratch.p : "", m->scratch.n) ==
 				 0 &&
@@ -601,7 +603,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 		dcp_buf_varint(&m->paths, n);
 		for (size_t i = 0; i < n; i++) {
 			dcp_buf_reset(&m->scratch);
-			if (!dcp_tfield_component(&m->scratch, item[i])) {
+			if (!dcp_torch_field_component(&m->scratch, item[i])) {
 				m->paths.n = at;
 				return 0;
 			}
@@ -616,15 +618,15 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 /* ---- mcore_data ---- */
 
 /* Ignore a value that is not a shape: the key is then emitted with its stored shape. */
-int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+int dcp_dcp_meta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
-	struct dcp_tmeta *m = meta;
+	struct dcp_dcp_meta *m = meta;
 	const struct dcp_pv *shape = dcp_pv_get(v, "nd_reformulated_orig_global_shape");
 	uint64_t dims[DCP_MAX_NDIM];
 	uint32_t number, ndim, at;
 	int rc = number_of(m, key, &number, err);
 
-	if (rc < 0 || !shape || dcp_tfield_dims(*shape, "shape", dims, &ndim, NULL) < 0)
+	if (rc < 0 || !shape || dcp_torch_field_dims(*shape, "shape", dims, &ndim, NULL) < 0)
 		return rc;
 	if (!pay_cost(m, ndim))
 		return fail_too_dear(err);
@@ -637,41 +639,41 @@ int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 }
 
 static const struct dcp_section sections[] = {
-	{ "state_dict_metadata", false, dcp_tmeta_add_entry },
-	{ "storage_data", false, dcp_tmeta_add_record },
-	{ "planner_data", true, dcp_tmeta_add_path }, /* without it keys are not nested */
-	{ "mcore_data", true, dcp_tmeta_add_shape },  /* Megatron's */
+	{ "state_dict_metadata", false, dcp_dcp_meta_add_entry },
+	{ "storage_data", false, dcp_dcp_meta_add_record },
+	{ "planner_data", true, dcp_dcp_meta_add_path }, /* without it keys are not nested */
+	{ "mcore_data", true, dcp_dcp_meta_add_shape },  /* Megatron's */
 };
 
 /* Megatron stores the save plans of all ranks: as long as everything else, and not needed. */
 static bool is_plan(struct dcp_pv where)
 {
-	return dcp_tfield_class(where) == DCP_TFIELD_PLAN;
+	return dcp_torch_field_class(where) == DCP_TORCH_FIELD_PLAN;
 }
 
 static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 {
 	const struct dcp_pv meta = dcp_pv_at(root, "storage_meta");
-	struct dcp_tmeta *m = ctx;
+	struct dcp_dcp_meta *m = ctx;
 	char type[128];
 
-	if (dcp_tfield_class(root) != DCP_TFIELD_METADATA)
+	if (dcp_torch_field_class(root) != DCP_TORCH_FIELD_METADATA)
 		return dcp_fail_at(err, -EBADMSG, 0,
 				   "the pickle holds %s, expected "
 				   "torch.distributed.checkpoint.metadata.Metadata",
-				   dcp_tfield_type(root, type, sizeof(type)));
+				   dcp_torch_field_type(root, type, sizeof(type)));
 	if (dcp_pv_get(root, "state_dict_metadata") && !dcp_pv_get(root, "storage_data"))
 		return dcp_fail(err, -ENOTSUP,
 				"Metadata without storage_data: torch 1.12 wrote it, whose "
 				"format no later torch reads; load it there and save it again "
 				"with torch 1.13 or later");
 	dcp_sections_fact(m->version, sizeof(m->version), dcp_pv_at(root, "version"));
-	if (dcp_tfield_class(meta) == DCP_TFIELD_STORAGE_META)
+	if (dcp_torch_field_class(meta) == DCP_TORCH_FIELD_STORAGE_META)
 		dcp_sections_fact(m->save_id, sizeof(m->save_id), dcp_pv_at(meta, "save_id"));
 	return 0;
 }
 
-int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp_err *err)
+int dcp_dcp_meta_read(struct dcp_dcp_meta *m, const struct dcp_source *src, struct dcp_err *err)
 {
 	const struct dcp_sections all = { sections, DCP_LEN(sections), is_plan, look_at_root,
 					  m };
@@ -679,7 +681,7 @@ int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp
 	int rc;
 
 	m->guess = 0;
-	dcp_tmeta_begin(m, src->size);
+	dcp_dcp_meta_begin(m, src->size);
 	rc = dcp_sections_read(&all, src, err);
 	if (rc < 0)
 		return rc;

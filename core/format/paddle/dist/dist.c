@@ -34,13 +34,13 @@
  */
 
 /* "{uid}.metadata" */
-static bool dcp_pdist_is_meta(const char *name, uint64_t *uid)
+static bool dcp_paddle_dist_is_meta(const char *name, uint64_t *uid)
 {
 	return dcp_take_number(&name, NULL, 18, uid) && strcmp(name, ".metadata") == 0;
 }
 
 /* "{rank}_{uid}.distcp" or ".safetensors" */
-static bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
+static bool dcp_paddle_dist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
 {
 	return dcp_take_number(&name, NULL, 18, rank) && *name++ == '_' &&
 	       dcp_take_number(&name, NULL, 18, uid) &&
@@ -49,17 +49,17 @@ static bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
 
 /* The id in the name of a data or metadata file. @proof: no other program writes such a name; false
  * for .safetensors. */
-static bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof)
+static bool dcp_paddle_dist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof)
 {
 	uint64_t rank;
 	const char *p = name;
 
-	*meta = dcp_pdist_is_meta(name, uid);
+	*meta = dcp_paddle_dist_is_meta(name, uid);
 	*proof = true;
 	if (*meta || (dcp_take_number(&p, NULL, 18, uid) && strcmp(p, ".metadata.lock") == 0))
 		return true;
 	*proof = !strstr(name, ".safetensors");
-	return dcp_pdist_is_data(name, &rank, uid);
+	return dcp_paddle_dist_is_data(name, &rank, uid);
 }
 
 static void count_uid(uint64_t *n, uint64_t *newest, uint64_t uid)
@@ -71,9 +71,9 @@ static void count_uid(uint64_t *n, uint64_t *newest, uint64_t uid)
 		*newest = uid;
 }
 
-bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out)
+bool dcp_paddle_dist_names(const struct dcp_dir *dir, struct dcp_paddle_dist_names *out)
 {
-	struct dcp_pdist_names s = { 0 };
+	struct dcp_paddle_dist_names s = { 0 };
 	uint64_t any = 0, meta_newest = 0, data_newest = 0;
 	bool proven = false;
 
@@ -82,7 +82,7 @@ bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out)
 		bool meta, proof;
 
 		if (dir->entries[i].is_dir ||
-		    !dcp_pdist_uid(dir->entries[i].name, &uid, &meta, &proof))
+		    !dcp_paddle_dist_uid(dir->entries[i].name, &uid, &meta, &proof))
 			continue;
 		proven |= proof;
 		count_uid(&s.nuids, &any, uid);
@@ -109,8 +109,8 @@ bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out)
  */
 
 /* Copy @a into memory of its own, and put the name of its file in front of its error. */
-static int keep_array(struct dcp_pdist *d, const char *file, const struct dcp_parray *a,
-		      struct dcp_parray *to)
+static int keep_array(struct dcp_paddle_dist *d, const char *file,
+		      const struct dcp_paddle_array *a, struct dcp_paddle_array *to)
 {
 	char text[512];
 
@@ -130,36 +130,37 @@ static int keep_array(struct dcp_pdist *d, const char *file, const struct dcp_pa
 }
 
 /* Make @why the error of all records of @file. */
-static int fail_records(struct dcp_pdist *d, uint32_t file, const char *why)
+static int fail_records(struct dcp_paddle_dist *d, uint32_t file, const char *why)
 {
 	const char *kept = dcp_arena_strdup(&d->kept, why);
-	uint32_t i = dcp_pmeta_head(&d->meta, file);
+	uint32_t i = dcp_paddle_meta_head(&d->meta, file);
 
 	dcp_log(d->in->log, DCP_LOG_WARN, "%s", why);
-	for (; i != DCP_PMETA_NONE; i = dcp_pmeta_record(&d->meta, i)->next_in_file)
-		dcp_pdist_loc(d, i)->error = kept;
+	for (; i != DCP_PADDLE_META_NONE; i = dcp_paddle_meta_record(&d->meta, i)->next_in_file)
+		dcp_paddle_dist_loc(d, i)->error = kept;
 	return kept ? 0 : -ENOMEM;
 }
 
-static int find_records(struct dcp_pdist *d, uint32_t file, const struct dcp_pfile *f)
+static int find_records(struct dcp_paddle_dist *d, uint32_t file,
+			const struct dcp_paddle_file *f)
 {
 	const char *name = dcp_intern_text(&d->meta.files, file), *lacks;
-	uint32_t i = dcp_pmeta_head(&d->meta, file);
+	uint32_t i = dcp_paddle_meta_head(&d->meta, file);
 	char text[512];
 	int rc = 0;
 
 	snprintf(text, sizeof(text), "%.255s holds no array of that key, %.100s says it does",
 		 name, d->meta_name);
 	lacks = dcp_arena_strdup(&d->kept, text);
-	while (lacks && rc == 0 && i != DCP_PMETA_NONE) {
-		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, i);
+	while (lacks && rc == 0 && i != DCP_PADDLE_META_NONE) {
+		const struct dcp_paddle_meta_record *r = dcp_paddle_meta_record(&d->meta, i);
 		const char *key = dcp_intern_text(&d->meta.names, r->key);
-		const struct dcp_parray *a = dcp_pfile_find(f, key, strlen(key));
+		const struct dcp_paddle_array *a = dcp_paddle_file_find(f, key, strlen(key));
 
 		if (a)
-			rc = keep_array(d, name, a, dcp_pdist_loc(d, i));
+			rc = keep_array(d, name, a, dcp_paddle_dist_loc(d, i));
 		else
-			dcp_pdist_loc(d, i)->error = lacks;
+			dcp_paddle_dist_loc(d, i)->error = lacks;
 		i = r->next_in_file;
 	}
 	return lacks ? rc : -ENOMEM;
@@ -167,11 +168,11 @@ static int find_records(struct dcp_pdist *d, uint32_t file, const struct dcp_pfi
 
 /* ---- keys that metadata does not name ---- */
 
-static bool is_named(const struct dcp_pdist *d, const char *key)
+static bool is_named(const struct dcp_paddle_dist *d, const char *key)
 {
 	uint32_t i = dcp_intern_find(&d->meta.names, key, strlen(key));
 
-	return i != DCP_INTERN_NONE && dcp_pmeta_key(&d->meta, i)->named;
+	return i != DCP_INTERN_NONE && dcp_paddle_meta_key(&d->meta, i)->named;
 }
 
 /* 1: @key was not emitted before; 0: it was; -ENOMEM. */
@@ -182,8 +183,8 @@ static int is_new(struct dcp_intern *emitted, const char *key)
 	return rc < 0 ? -ENOMEM : rc;
 }
 
-static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
-		      const struct dcp_parray *a)
+static int emit_stray(struct dcp_paddle_dist *d, const char *key, const char *file,
+		      const struct dcp_paddle_array *a)
 {
 	struct dcp_tensor t = {
 		.key = key,
@@ -208,9 +209,10 @@ static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
 	return dcp_emit_tensor(d->in->sink, &t);
 }
 
-static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
+static int emit_strays(struct dcp_paddle_dist *d, const char *file,
+		       const struct dcp_paddle_file *f)
 {
-	const struct dcp_parray *all = DCP_ITEMS(f->arrays, struct dcp_parray);
+	const struct dcp_paddle_array *all = DCP_ITEMS(f->arrays, struct dcp_paddle_array);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < f->names.n && rc == 0; i++)
@@ -223,7 +225,7 @@ static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_p
  * shown. */
 static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 {
-	struct dcp_pdist *d = ctx;
+	struct dcp_paddle_dist *d = ctx;
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = { .key = key, .path = &o.key, .npath = 1 };
 	uint64_t left = UINT64_MAX;
@@ -240,7 +242,7 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 
 /* Report a data file that was written much later than its metadata: it is of another save. Times of
  * one save may differ by some minutes between ranks, and by seconds after copying. */
-static int compare_times(struct dcp_pdist *d, const char *name)
+static int compare_times(struct dcp_paddle_dist *d, const char *name)
 {
 	struct dcp_file_id meta, data;
 	char text[512];
@@ -261,10 +263,10 @@ static int compare_times(struct dcp_pdist *d, const char *name)
 	return dcp_emit_meta(d->in->sink, "warning", text);
 }
 
-static int read_file(struct dcp_pdist *d, uint32_t file)
+static int read_file(struct dcp_paddle_dist *d, uint32_t file)
 {
 	const char *name = dcp_intern_text(&d->meta.files, file);
-	struct dcp_pfile f = { .other = emit_other, .ctx = d };
+	struct dcp_paddle_file f = { .other = emit_other, .ctx = d };
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input in = { 0 };
 	uint32_t number;
@@ -275,12 +277,12 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 		return rc;
 	if (dcp_buf_add(&d->numbers, &number, sizeof(number)) < 0)
 		return -ENOMEM;
-	if (dcp_pdist_is_data(name, &rank, &uid) && rank >= d->ranks)
+	if (dcp_paddle_dist_is_data(name, &rank, &uid) && rank >= d->ranks)
 		d->ranks = rank + 1;
 	rc = dcp_dir_input(d->in->dir, name, &in, &why);
 	if (rc < 0)
 		return rc == -ENOMEM ? -ENOMEM : fail_records(d, file, why.msg);
-	rc = dcp_pfile_read(&f, &in.src, &why);
+	rc = dcp_paddle_file_read(&f, &in.src, &why);
 	if (rc == 0)
 		rc = find_records(d, file, &f);
 	else if (rc != -ENOMEM && why.msg[0])
@@ -291,15 +293,15 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 		rc = dcp_emit_metadata(d->in->sink, name, &f.header);
 	if (rc == 0)
 		rc = compare_times(d, name);
-	dcp_pfile_finish(&f);
+	dcp_paddle_file_finish(&f);
 	return rc;
 }
 
 /* Read all data files that metadata names, and find the arrays of its records. */
-static int dcp_pdist_read_files(struct dcp_pdist *d)
+static int dcp_paddle_dist_read_files(struct dcp_paddle_dist *d)
 {
-	uint32_t n = dcp_pmeta_nrecords(&d->meta);
-	int rc = dcp_buf_at(&d->locs, n, sizeof(struct dcp_parray)) ? 0 : -ENOMEM;
+	uint32_t n = dcp_paddle_meta_nrecords(&d->meta);
+	int rc = dcp_buf_at(&d->locs, n, sizeof(struct dcp_paddle_array)) ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {
 		rc = read_file(d, i);
@@ -316,8 +318,8 @@ static const struct dcp_dirent *find_meta(const struct dcp_dir *dir, uint64_t ui
 	for (size_t i = 0; i < dir->n; i++) {
 		uint64_t is;
 
-		if (!dir->entries[i].is_dir && dcp_pdist_is_meta(dir->entries[i].name, &is) &&
-		    is == uid)
+		if (!dir->entries[i].is_dir &&
+		    dcp_paddle_dist_is_meta(dir->entries[i].name, &is) && is == uid)
 			return &dir->entries[i];
 	}
 	return NULL;
@@ -328,9 +330,9 @@ static const struct dcp_dirent *find_meta(const struct dcp_dir *dir, uint64_t ui
 static enum dcp_match probe_dist(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const struct dcp_dirent *meta;
-	struct dcp_pdist_names s;
+	struct dcp_paddle_dist_names s;
 
-	if (!dcp_pdist_names(dir, &s))
+	if (!dcp_paddle_dist_names(dir, &s))
 		return DCP_MATCH_NO;
 	if (s.nuids > 1 && !s.merged)
 		return DCP_MATCH_MANY;
@@ -348,7 +350,7 @@ static bool group_by_uid(const char *file, char *version)
 	bool meta, proof;
 	uint64_t uid;
 
-	if (!dcp_pdist_uid(file, &uid, &meta, &proof))
+	if (!dcp_paddle_dist_uid(file, &uid, &meta, &proof))
 		return false;
 	snprintf(version, DCP_GROUP_MAX, "%" PRIu64, uid);
 	return true;
@@ -357,9 +359,9 @@ static bool group_by_uid(const char *file, char *version)
 static const char *commit_file(const struct dcp_dir *dir)
 {
 	const struct dcp_dirent *meta;
-	struct dcp_pdist_names s;
+	struct dcp_paddle_dist_names s;
 
-	if (!dcp_pdist_names(dir, &s))
+	if (!dcp_paddle_dist_names(dir, &s))
 		return NULL;
 	meta = find_meta(dir, s.newest);
 	return meta ? meta->name : NULL;
@@ -367,7 +369,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 /* ---- loading ---- */
 
-static int read_meta(struct dcp_pdist *d, const char *name)
+static int read_meta(struct dcp_paddle_dist *d, const char *name)
 {
 	struct dcp_input in;
 	uint32_t number;
@@ -379,7 +381,7 @@ static int read_meta(struct dcp_pdist *d, const char *name)
 		return rc;
 	if (!d->meta_name)
 		d->meta_name = name;
-	rc = dcp_pmeta_read(&d->meta, &in.src, d->err);
+	rc = dcp_paddle_meta_read(&d->meta, &in.src, d->err);
 	dcp_input_close(&in);
 	if (rc == -EBADMSG)
 		return dcp_err_where(d->err, rc,
@@ -389,7 +391,7 @@ static int read_meta(struct dcp_pdist *d, const char *name)
 }
 
 /* Read the metadata of the newest save, or of all ranks if each rank wrote its own. */
-static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
+static int read_metas(struct dcp_paddle_dist *d, const struct dcp_paddle_dist_names *s)
 {
 	const struct dcp_dir *dir = d->in->dir;
 	int rc = 0;
@@ -397,7 +399,8 @@ static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	for (size_t i = 0; i < dir->n && rc == 0; i++) {
 		uint64_t uid;
 
-		if (!dir->entries[i].is_dir && dcp_pdist_is_meta(dir->entries[i].name, &uid) &&
+		if (!dir->entries[i].is_dir &&
+		    dcp_paddle_dist_is_meta(dir->entries[i].name, &uid) &&
 		    (s->merged || uid == s->newest))
 			rc = read_meta(d, dir->entries[i].name);
 	}
@@ -406,10 +409,10 @@ static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	return rc;
 }
 
-static int emit_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
+static int emit_facts(struct dcp_paddle_dist *d, const struct dcp_paddle_dist_names *s)
 {
 	const struct dcp_sink *sink = d->in->sink;
-	const struct dcp_pmeta *m = &d->meta;
+	const struct dcp_paddle_meta *m = &d->meta;
 	char generation[2] = { m->generation, '\0' };
 	int rc = dcp_emit_fact(sink, 0, "framework", "paddle");
 
@@ -432,22 +435,22 @@ static int emit_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	return rc;
 }
 
-static int emit_keys(struct dcp_pdist *d)
+static int emit_keys(struct dcp_paddle_dist *d)
 {
 	uint32_t n = d->meta.names.n;
 	int rc = 0;
 
 	for (uint32_t k = 0; k < n && rc == 0; k++) {
-		rc = dcp_pdist_emit_key(d, k);
+		rc = dcp_paddle_dist_emit_key(d, k);
 		if (k % 1024 == 1023)
 			dcp_load_progress(d->in, k + 1, n, "keys");
 	}
 	return rc;
 }
 
-static void finish_dist(struct dcp_pdist *d)
+static void finish_dist(struct dcp_paddle_dist *d)
 {
-	dcp_pmeta_finish(&d->meta);
+	dcp_paddle_meta_finish(&d->meta);
 	dcp_buf_finish(&d->locs);
 	dcp_buf_finish(&d->numbers);
 	dcp_buf_finish(&d->found);
@@ -462,17 +465,17 @@ static void finish_dist(struct dcp_pdist *d)
 /* Load the newest save in @in->dir. */
 static int load_newest(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_pdist d = { .in = in, .err = err };
-	struct dcp_pdist_names s;
+	struct dcp_paddle_dist d = { .in = in, .err = err };
+	struct dcp_paddle_dist_names s;
 	int rc;
 
-	if (!dcp_pdist_names(in->dir, &s))
+	if (!dcp_paddle_dist_names(in->dir, &s))
 		return dcp_fail(err, -ENOENT, "no {uid}.metadata");
 	dcp_arena_init(&d.arena, ARENA);
 	dcp_arena_init(&d.kept, KEPT);
 	rc = read_metas(&d, &s);
 	if (rc == 0)
-		rc = dcp_pdist_read_files(&d);
+		rc = dcp_paddle_dist_read_files(&d);
 	if (rc == 0)
 		rc = emit_keys(&d);
 	if (rc == 0)

@@ -28,12 +28,13 @@ struct cut {
 	uint32_t ndim;
 };
 
-static struct dcp_parray *array_at(const struct dcp_pfile *f, uint32_t i)
+static struct dcp_paddle_array *array_at(const struct dcp_paddle_file *f, uint32_t i)
 {
-	return DCP_ITEMS(f->arrays, struct dcp_parray) + i;
+	return DCP_ITEMS(f->arrays, struct dcp_paddle_array) + i;
 }
 
-const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *key, size_t n)
+const struct dcp_paddle_array *dcp_paddle_file_find(const struct dcp_paddle_file *f,
+						    const char *key, size_t n)
 {
 	uint32_t i = dcp_intern_find(&f->names, key, n);
 
@@ -41,7 +42,8 @@ const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *k
 }
 
 /* Add the array @a; of equal keys the last one counts, as in a dict. */
-static int put_array(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a)
+static int put_array(struct dcp_paddle_file *f, const char *key, size_t n,
+		     const struct dcp_paddle_array *a)
 {
 	uint32_t i;
 	int rc = dcp_intern_add(&f->names, key, n, DCP_INTERN_NONE, &i);
@@ -55,7 +57,7 @@ static int put_array(struct dcp_pfile *f, const char *key, size_t n, const struc
 	return dcp_buf_error(&f->arrays);
 }
 
-static const uint64_t *copy_dims(struct dcp_pfile *f, const uint64_t *dims, uint32_t ndim)
+static const uint64_t *copy_dims(struct dcp_paddle_file *f, const uint64_t *dims, uint32_t ndim)
 {
 	return dcp_arena_dup(&f->arena, dims, ndim, sizeof(*dims));
 }
@@ -82,13 +84,13 @@ static struct dcp_pv unwrap_array(struct dcp_pv v)
 	return v;
 }
 
-static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a)
+static int take_array(struct dcp_paddle_file *f, struct dcp_pv v, struct dcp_paddle_array *a)
 {
 	struct dcp_err why = { 0 };
-	struct dcp_ppart *part;
+	struct dcp_paddle_part *part;
 	struct dcp_ndarray nd;
 
-	*a = (struct dcp_parray){ .dtype_name = "" };
+	*a = (struct dcp_paddle_array){ .dtype_name = "" };
 	if (dcp_ndarray_read(v, &nd, &why) < 0) {
 		a->error = dcp_arena_strdup(&f->arena, why.msg);
 		return a->error ? 0 : -ENOMEM;
@@ -98,7 +100,7 @@ static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a
 	a->stride = nd.row_major ? NULL : copy_dims(f, nd.stride, nd.ndim);
 	if (!part || !a->shape || (!nd.row_major && !a->stride))
 		return -ENOMEM;
-	*part = (struct dcp_ppart){ nd.off, nd.nbytes, 0, (uint8_t)nd.filter, nd.swap };
+	*part = (struct dcp_paddle_part){ nd.off, nd.nbytes, 0, (uint8_t)nd.filter, nd.swap };
 	dcp_shape_volume(nd.shape, nd.ndim, &part->n); /* fits: the array was checked */
 	a->dtype = nd.dtype;
 	a->dtype_name = dcp_dtype_info(nd.dtype)->name;
@@ -109,14 +111,14 @@ static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a
 	return 0;
 }
 
-static const char *copy_str(struct dcp_pfile *f, struct dcp_pv v)
+static const char *copy_str(struct dcp_paddle_file *f, struct dcp_pv v)
 {
 	return v.type == DCP_PV_STR ? dcp_arena_strndup(&f->arena, v.node->data, v.node->n)
 				    : NULL;
 }
 
 /* Read {"OriginShape": (..), "slices": [names]}; -EBADMSG for other values. */
-static int take_cut(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v)
+static int take_cut(struct dcp_paddle_file *f, struct dcp_pv key, struct dcp_pv v)
 {
 	struct cut c = { .key = copy_str(f, key) };
 	const struct dcp_pv *name = dcp_pv_items(dcp_pv_at(v, "slices"), &c.nslices);
@@ -138,7 +140,7 @@ static int take_cut(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v)
 	return dcp_buf_add(&f->cuts, &c, sizeof(c));
 }
 
-static int take_cuts(struct dcp_pfile *f, struct dcp_pv v, struct dcp_err *err)
+static int take_cuts(struct dcp_paddle_file *f, struct dcp_pv v, struct dcp_err *err)
 {
 	size_t n = 0;
 	const struct dcp_pv *kv = dcp_pv_pairs(v, &n);
@@ -152,10 +154,10 @@ static int take_cuts(struct dcp_pfile *f, struct dcp_pv v, struct dcp_err *err)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
+static int add_pair(struct dcp_paddle_file *f, struct dcp_pv key, struct dcp_pv v,
 		    struct dcp_err *err)
 {
-	struct dcp_parray a;
+	struct dcp_paddle_array a;
 	int rc;
 
 	if (key.type != DCP_PV_STR)
@@ -175,7 +177,7 @@ static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
 static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_pv *kv,
 		    size_t npairs, struct dcp_err *err)
 {
-	struct dcp_pfile *f = ctx;
+	struct dcp_paddle_file *f = ctx;
 
 	if (dcp_pv_is_str(where, "StructuredToParameterName@@"))
 		return 1;
@@ -191,16 +193,17 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 }
 
 /* Join the slices of @c to the array @a. Returns NULL, or why the slices do not fit together. */
-static const char *join_slices(struct dcp_pfile *f, const struct cut *c, struct dcp_parray *a)
+static const char *join_slices(struct dcp_paddle_file *f, const struct cut *c,
+			       struct dcp_paddle_array *a)
 {
-	struct dcp_ppart *part = dcp_arena_calloc(&f->arena, c->nslices, sizeof(*part));
+	struct dcp_paddle_part *part = dcp_arena_calloc(&f->arena, c->nslices, sizeof(*part));
 	uint64_t volume, sum = 0;
 
 	if (!part)
 		return "out of memory";
 	for (size_t i = 0; i < c->nslices; i++) {
 		uint32_t at = dcp_intern_find(&f->names, c->slice[i], strlen(c->slice[i]));
-		struct dcp_parray *s = at == DCP_INTERN_NONE ? NULL : array_at(f, at);
+		struct dcp_paddle_array *s = at == DCP_INTERN_NONE ? NULL : array_at(f, at);
 
 		if (!s)
 			return "one of the slices it was cut into is missing";
@@ -227,14 +230,14 @@ static const char *join_slices(struct dcp_pfile *f, const struct cut *c, struct 
 	return NULL;
 }
 
-static int join_all(struct dcp_pfile *f)
+static int join_all(struct dcp_paddle_file *f)
 {
 	size_t n = DCP_NITEMS(f->cuts, struct cut);
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		const struct cut *c = DCP_ITEMS(f->cuts, struct cut) + i;
-		struct dcp_parray a = { .dtype_name = "" };
+		struct dcp_paddle_array a = { .dtype_name = "" };
 
 		a.error = join_slices(f, c, &a);
 		rc = put_array(f, c->key, strlen(c->key), &a);
@@ -242,7 +245,8 @@ static int join_all(struct dcp_pfile *f)
 	return rc;
 }
 
-static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct dcp_err *err)
+static int read_pickle(struct dcp_paddle_file *f, const struct dcp_source *src,
+		       struct dcp_err *err)
 {
 	const struct dcp_pickle_hook hook = { on_pairs, f };
 	const struct dcp_pickle_opts opts = { .hook = &hook,
@@ -269,15 +273,15 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 
 /* ---- safetensors ---- */
 
-static int read_safetensors(struct dcp_pfile *f, const struct dcp_source *src,
+static int read_safetensors(struct dcp_paddle_file *f, const struct dcp_source *src,
 			    struct dcp_err *err)
 {
 	int rc = dcp_safetensors_read(src, &f->arena, &f->header, err);
 
 	for (size_t i = 0; rc == 0 && i < f->header.n; i++) {
 		const struct dcp_safetensors_entry *e = &f->header.entries[i];
-		struct dcp_ppart *part = dcp_arena_calloc(&f->arena, 1, sizeof(*part));
-		struct dcp_parray a = {
+		struct dcp_paddle_part *part = dcp_arena_calloc(&f->arena, 1, sizeof(*part));
+		struct dcp_paddle_array a = {
 			.dtype = e->dtype,
 			.dtype_name = e->dtype == DCP_DTYPE_OTHER
 					      ? e->dtype_name
@@ -309,13 +313,14 @@ static bool is_safetensors(const struct dcp_source *src)
 	       head[8] == '{' && dcp_load_le64(head) <= src->size - 8;
 }
 
-int dcp_pfile_read(struct dcp_pfile *f, const struct dcp_source *src, struct dcp_err *err)
+int dcp_paddle_file_read(struct dcp_paddle_file *f, const struct dcp_source *src,
+			 struct dcp_err *err)
 {
 	dcp_arena_init(&f->arena, MEMORY);
 	return is_safetensors(src) ? read_safetensors(f, src, err) : read_pickle(f, src, err);
 }
 
-void dcp_pfile_finish(struct dcp_pfile *f)
+void dcp_paddle_file_finish(struct dcp_paddle_file *f)
 {
 	dcp_intern_finish(&f->names);
 	dcp_buf_finish(&f->arrays);

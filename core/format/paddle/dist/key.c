@@ -19,14 +19,15 @@
  * The dtype and the shape of a key, which all its pieces have in common.
  */
 
-static void set_dtype(struct dcp_pjoin *j, const char *name)
+static void set_dtype(struct dcp_paddle_join *j, const char *name)
 {
 	enum dcp_dtype dtype = dcp_dtype_from_torch(name, strlen(name));
 
 	if (j->sized && dtype == j->t.dtype)
 		return;
 	if (j->sized)
-		dcp_pjoin_fail(j, "its pieces are of different dtypes, %.32s among them", name);
+		dcp_paddle_join_fail(j, "its pieces are of different dtypes, %.32s among them",
+				     name);
 	j->sized = true;
 	j->t.dtype = dtype;
 	j->t.dtype_name = dtype == DCP_DTYPE_OTHER ? name : dcp_dtype_info(dtype)->name;
@@ -35,14 +36,14 @@ static void set_dtype(struct dcp_pjoin *j, const char *name)
 
 /* Take the dtype of a stored array if metadata records none. Then u2 is bfloat16, because those
  * versions of Paddle had no uint16. */
-static void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
-				   const struct dcp_parray *loc)
+static void dcp_paddle_join_stored_dtype(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+					 const struct dcp_paddle_array *loc)
 {
 	enum dcp_dtype dtype = loc->dtype == DCP_DTYPE_U16 ? DCP_DTYPE_BF16 : loc->dtype;
 
 	if (j->sized && j->t.dtype != dtype)
-		dcp_pjoin_fail(j, "its pieces are stored as different dtypes, %s and %s",
-			       j->t.dtype_name, loc->dtype_name);
+		dcp_paddle_join_fail(j, "its pieces are stored as different dtypes, %s and %s",
+				     j->t.dtype_name, loc->dtype_name);
 	j->sized = true;
 	j->t.dtype = dtype;
 	j->t.dtype_name =
@@ -50,63 +51,64 @@ static void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
 	j->t.itemsize = loc->itemsize;
 }
 
-static void join_shape(struct dcp_pjoin *j, const uint64_t *shape, bool *said)
+static void join_shape(struct dcp_paddle_join *j, const uint64_t *shape, bool *said)
 {
 	if (*said && memcmp(j->shape, shape, j->t.ndim * sizeof(*shape)) != 0)
-		dcp_pjoin_fail(j, "its pieces disagree about global_shape");
+		dcp_paddle_join_fail(j, "its pieces disagree about global_shape");
 	memcpy(j->shape, shape, j->t.ndim * sizeof(*shape));
 	*said = true;
 }
 
 /* Grow the shape of the key so that the piece @box fits in. */
-static void grow_shape(struct dcp_pdist *d, struct dcp_pjoin *j,
-		       const struct dcp_pmeta_box *box)
+static void grow_shape(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+		       const struct dcp_paddle_meta_box *box)
 {
-	const uint64_t *lo = dcp_pmeta_dims(&d->meta, box->lo);
-	const uint64_t *len = dcp_pmeta_dims(&d->meta, box->len);
+	const uint64_t *lo = dcp_paddle_meta_dims(&d->meta, box->lo);
+	const uint64_t *len = dcp_paddle_meta_dims(&d->meta, box->len);
 
 	for (uint32_t k = 0; k < j->t.ndim; k++) {
 		uint64_t end;
 
 		if (dcp_ckd_add(&end, lo[k], len[k]))
-			dcp_pjoin_fail(j, "a piece ends beyond any shape");
+			dcp_paddle_join_fail(j, "a piece ends beyond any shape");
 		else
 			j->shape[k] = DCP_MAX(j->shape[k], end);
 	}
 }
 
 /* Find the dtype and the shape of the key from its entries. */
-static void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j,
-			   const struct dcp_pmeta_key *k)
+static void dcp_paddle_join_head(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+				 const struct dcp_paddle_meta_key *k)
 {
 	bool said = false;
 	uint64_t volume;
 	uint32_t i;
 
-	if (k->entry == DCP_PMETA_NONE) {
-		dcp_pjoin_fail(j, "%.100s lists no piece of it", d->meta_name);
+	if (k->entry == DCP_PADDLE_META_NONE) {
+		dcp_paddle_join_fail(j, "%.100s lists no piece of it", d->meta_name);
 		return;
 	}
-	j->t.ndim = dcp_pmeta_entry(&d->meta, k->entry)->box.ndim;
-	for (i = k->entry; i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
-		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
+	j->t.ndim = dcp_paddle_meta_entry(&d->meta, k->entry)->box.ndim;
+	for (i = k->entry; i != DCP_PADDLE_META_NONE && !dcp_paddle_join_broken(j);) {
+		const struct dcp_paddle_meta_entry *e = dcp_paddle_meta_entry(&d->meta, i);
 
 		i = e->next;
 		if (e->box.ndim != j->t.ndim)
-			dcp_pjoin_fail(j, "its pieces are of different numbers of dimensions");
-		else if (e->shape != DCP_PMETA_NO_DIMS)
-			join_shape(j, dcp_pmeta_dims(&d->meta, e->shape), &said);
-		if (e->dtype != DCP_PMETA_NONE)
+			dcp_paddle_join_fail(
+				j, "its pieces are of different numbers of dimensions");
+		else if (e->shape != DCP_PADDLE_META_NO_DIMS)
+			join_shape(j, dcp_paddle_meta_dims(&d->meta, e->shape), &said);
+		if (e->dtype != DCP_PADDLE_META_NONE)
 			set_dtype(j, dcp_intern_text(&d->meta.dtypes, e->dtype));
 	}
-	for (i = k->entry; i != DCP_PMETA_NONE && !dcp_pjoin_broken(j) && !said;) {
-		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
+	for (i = k->entry; i != DCP_PADDLE_META_NONE && !dcp_paddle_join_broken(j) && !said;) {
+		const struct dcp_paddle_meta_entry *e = dcp_paddle_meta_entry(&d->meta, i);
 
 		i = e->next;
 		grow_shape(d, j, &e->box);
 	}
-	if (!dcp_pjoin_broken(j) && !dcp_shape_volume(j->shape, j->t.ndim, &volume))
-		dcp_pjoin_fail(j, "its shape does not fit in 64 bits");
+	if (!dcp_paddle_join_broken(j) && !dcp_shape_volume(j->shape, j->t.ndim, &volume))
+		dcp_paddle_join_fail(j, "its shape does not fit in 64 bits");
 }
 
 /*
@@ -125,19 +127,20 @@ static void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j,
  */
 
 /* Does another entry at the same place have the shape @shape? */
-static bool meant_by_other(const struct dcp_pdist *d, const struct dcp_pjoin *j,
-			   const struct dcp_pmeta_entry *e, const uint64_t *shape)
+static bool meant_by_other(const struct dcp_paddle_dist *d, const struct dcp_paddle_join *j,
+			   const struct dcp_paddle_meta_entry *e, const uint64_t *shape)
 {
-	const struct dcp_pmeta *m = &d->meta;
+	const struct dcp_paddle_meta *m = &d->meta;
 
-	for (uint32_t i = j->key->entry; i != DCP_PMETA_NONE;) {
-		const struct dcp_pmeta_entry *o = dcp_pmeta_entry(m, i);
+	for (uint32_t i = j->key->entry; i != DCP_PADDLE_META_NONE;) {
+		const struct dcp_paddle_meta_entry *o = dcp_paddle_meta_entry(m, i);
 
 		i = o->next;
 		if (o != e && o->box.ndim == e->box.ndim &&
-		    dcp_dims_compare(dcp_pmeta_dims(m, o->box.lo), dcp_pmeta_dims(m, e->box.lo),
-				     e->box.ndim) == 0 &&
-		    dcp_dims_compare(dcp_pmeta_dims(m, o->box.len), shape, e->box.ndim) == 0)
+		    dcp_dims_compare(dcp_paddle_meta_dims(m, o->box.lo),
+				     dcp_paddle_meta_dims(m, e->box.lo), e->box.ndim) == 0 &&
+		    dcp_dims_compare(dcp_paddle_meta_dims(m, o->box.len), shape, e->box.ndim) ==
+			    0)
 			return true;
 	}
 	return false;
@@ -158,9 +161,9 @@ static uint32_t cut_again(const uint64_t *len, const uint64_t *shape, uint32_t n
 	return found;
 }
 
-static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
-		    const struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		    const struct dcp_parray *loc)
+static void say_why(char *buf, size_t size, const struct dcp_paddle_dist *d,
+		    const struct dcp_paddle_join *j, const struct dcp_paddle_meta_entry *e,
+		    const struct dcp_paddle_array *loc)
 {
 	uint32_t ndim = e->box.ndim, k = ndim;
 
@@ -171,7 +174,7 @@ static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
 				 "which Paddle before 3.2 cannot tell apart");
 			return;
 		}
-		k = cut_again(dcp_pmeta_dims(&d->meta, e->box.len), loc->shape, ndim);
+		k = cut_again(dcp_paddle_meta_dims(&d->meta, e->box.len), loc->shape, ndim);
 	}
 	if (k < ndim)
 		snprintf(buf, size,
@@ -187,11 +190,12 @@ static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
 }
 
 /* Describe in d->join that the array of @r has another shape than @e says. */
-static void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j,
-			     const struct dcp_pmeta_entry *e, const struct dcp_pmeta_record *r,
-			     const struct dcp_parray *loc)
+static void dcp_paddle_join_misfit(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+				   const struct dcp_paddle_meta_entry *e,
+				   const struct dcp_paddle_meta_record *r,
+				   const struct dcp_paddle_array *loc)
 {
-	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
+	const uint64_t *len = dcp_paddle_meta_dims(&d->meta, e->box.len);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	char is[100], said[100], at[100], why[256];
 
@@ -200,7 +204,8 @@ static void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j,
 	dcp_dims_text(is, sizeof(is), loc->shape, loc->ndim);
 	dcp_dims_text(said, sizeof(said), e->box.flat ? &run : len,
 		      e->box.flat ? 1 : e->box.ndim);
-	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo), len, e->box.ndim);
+	dcp_box_text(at, sizeof(at), dcp_paddle_meta_dims(&d->meta, e->box.lo), len,
+		     e->box.ndim);
 	say_why(why, sizeof(why), d, j, e, loc);
 	dcp_join_lose(&d->join, -EBADMSG,
 		      "%.100s says its piece %s is an array of shape %s, %.100s holds %s: %s",
@@ -219,20 +224,21 @@ static void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j,
 enum { OTHERS = 16 };
 
 /* Compare boxes by offset and run, the keys of the look-up. */
-static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,
-			 const struct dcp_pmeta_box *b)
+static int compare_boxes(const struct dcp_paddle_meta *m, const struct dcp_paddle_meta_box *a,
+			 const struct dcp_paddle_meta_box *b)
 {
 	return DCP_CMP(a->ndim, b->ndim) ?:
-	       dcp_dims_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim) ?:
+	       dcp_dims_compare(dcp_paddle_meta_dims(m, a->lo), dcp_paddle_meta_dims(m, b->lo), a->ndim) ?:
 	       DCP_CMP(a->flat, b->flat) ?: DCP_CMP(a->run_lo, b->run_lo) ?:
 	       DCP_CMP(a->run_hi, b->run_hi);
 }
 
 static int compare_records(const void *pa, const void *pb, void *meta)
 {
-	const struct dcp_pmeta *m = meta;
+	const struct dcp_paddle_meta *m = meta;
 	uint32_t x = *(const uint32_t *)pa, y = *(const uint32_t *)pb;
-	const struct dcp_pmeta_record *a = dcp_pmeta_record(m, x), *b = dcp_pmeta_record(m, y);
+	const struct dcp_paddle_meta_record *a = dcp_paddle_meta_record(m, x),
+					    *b = dcp_paddle_meta_record(m, y);
 
 	/* of equal records the record that was read last counts, so it comes first */
 	return compare_boxes(m, &a->box, &b->box) ?: DCP_CMP(a->replica, b->replica) ?:
@@ -240,11 +246,12 @@ static int compare_records(const void *pa, const void *pb, void *meta)
 }
 
 /* Put the key's records into d->found, in order. */
-static int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n)
+static int dcp_paddle_join_sort(struct dcp_paddle_dist *d, const struct dcp_paddle_meta_key *k,
+				size_t *n)
 {
 	dcp_buf_reset(&d->found);
-	for (uint32_t i = k->record; i != DCP_PMETA_NONE;
-	     i = dcp_pmeta_record(&d->meta, i)->next)
+	for (uint32_t i = k->record; i != DCP_PADDLE_META_NONE;
+	     i = dcp_paddle_meta_record(&d->meta, i)->next)
 		dcp_buf_add(&d->found, &i, sizeof(i));
 	if (dcp_buf_error(&d->found))
 		return -ENOMEM;
@@ -272,28 +279,29 @@ static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 }
 
 /* Is the array of @r the piece that @e describes? If not, why. */
-static bool fits_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
-		       const struct dcp_pmeta_entry *e, const struct dcp_pmeta_record *r,
-		       const struct dcp_parray *loc)
+static bool fits_entry(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+		       const struct dcp_paddle_meta_entry *e,
+		       const struct dcp_paddle_meta_record *r,
+		       const struct dcp_paddle_array *loc)
 {
 	const char *file = dcp_intern_text(&d->meta.files, r->file);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	const uint64_t *want = e->box.flat ? &run : j->len;
 	uint32_t nwant = e->box.flat ? 1 : e->box.ndim;
 
-	if (r->box.len != DCP_PMETA_NO_DIMS &&
-	    dcp_dims_compare(dcp_pmeta_dims(&d->meta, r->box.len),
-			     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
+	if (r->box.len != DCP_PADDLE_META_NO_DIMS &&
+	    dcp_dims_compare(dcp_paddle_meta_dims(&d->meta, r->box.len),
+			     dcp_paddle_meta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
 		return false; /* a record of another cut of the same tensor */
 	if (loc->error) {
 		dcp_join_lose(&d->join, -EBADMSG, "%s", loc->error);
 		return false;
 	}
 	if (loc->ndim != nwant || dcp_dims_compare(loc->shape, want, nwant) != 0) {
-		dcp_pjoin_misfit(d, j, e, r, loc);
+		dcp_paddle_join_misfit(d, j, e, r, loc);
 		return false;
 	}
-	if (e->dtype != DCP_PMETA_NONE && !stands_for(loc->dtype, j->t.dtype)) {
+	if (e->dtype != DCP_PADDLE_META_NONE && !stands_for(loc->dtype, j->t.dtype)) {
 		dcp_join_lose(&d->join, -EBADMSG, "%.100s says it is %s, %.100s holds %s",
 			      d->meta_name, j->t.dtype_name, file, loc->dtype_name);
 		return false;
@@ -301,54 +309,57 @@ static bool fits_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 	return true;
 }
 
-static bool same_dtype(const struct dcp_parray *a, const struct dcp_parray *b)
+static bool same_dtype(const struct dcp_paddle_array *a, const struct dcp_paddle_array *b)
 {
 	return a->dtype == b->dtype && strcmp(a->dtype_name, b->dtype_name) == 0;
 }
 
 /*
- * The number of the record whose array is the piece @e, or DCP_PMETA_NONE, with the reason in
- * d->join. *@other: the number of another such record in another file, or DCP_PMETA_NONE.
+ * The number of the record whose array is the piece @e, or DCP_PADDLE_META_NONE, with the reason in
+ * d->join. *@other: the number of another such record in another file, or DCP_PADDLE_META_NONE.
  */
-static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
-			       const struct dcp_pmeta_entry *e, size_t n, uint32_t *other)
+static uint32_t dcp_paddle_join_find(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+				     const struct dcp_paddle_meta_entry *e, size_t n,
+				     uint32_t *other)
 {
-	uint32_t first = DCP_PMETA_NONE;
+	uint32_t first = DCP_PADDLE_META_NONE;
 	const uint32_t *found = DCP_ITEMS(d->found, uint32_t);
 	size_t i, tried = 0;
 	char at[200];
 
-	*other = DCP_PMETA_NONE;
+	*other = DCP_PADDLE_META_NONE;
 	DCP_BISECT(i, 0, n,
-		   compare_boxes(&d->meta, &dcp_pmeta_record(&d->meta, found[i])->box,
+		   compare_boxes(&d->meta, &dcp_paddle_meta_record(&d->meta, found[i])->box,
 				 &e->box) < 0);
 	for (; i < n; i++) {
-		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, found[i]);
+		const struct dcp_paddle_meta_record *r =
+			dcp_paddle_meta_record(&d->meta, found[i]);
 
 		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
 			break;
-		if (first == DCP_PMETA_NONE) {
-			if (fits_entry(d, j, e, r, dcp_pdist_loc(d, found[i])))
+		if (first == DCP_PADDLE_META_NONE) {
+			if (fits_entry(d, j, e, r, dcp_paddle_dist_loc(d, found[i])))
 				first = found[i];
 			continue;
 		}
 		if (tried++ == OTHERS)
 			break;
-		if (r->file == dcp_pmeta_record(&d->meta, first)->file ||
-		    !same_dtype(dcp_pdist_loc(d, first), dcp_pdist_loc(d, found[i])) ||
-		    !fits_entry(d, j, e, r, dcp_pdist_loc(d, found[i])))
+		if (r->file == dcp_paddle_meta_record(&d->meta, first)->file ||
+		    !same_dtype(dcp_paddle_dist_loc(d, first),
+				dcp_paddle_dist_loc(d, found[i])) ||
+		    !fits_entry(d, j, e, r, dcp_paddle_dist_loc(d, found[i])))
 			continue;
 		*other = found[i];
 		break;
 	}
-	if (first != DCP_PMETA_NONE)
+	if (first != DCP_PADDLE_META_NONE)
 		return first;
-	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
-		     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
+	dcp_box_text(at, sizeof(at), dcp_paddle_meta_dims(&d->meta, e->box.lo),
+		     dcp_paddle_meta_dims(&d->meta, e->box.len), e->box.ndim);
 	dcp_join_lose(&d->join, -EBADMSG,
 		      "storage_metadata of %.100s names no file for its piece %s", d->meta_name,
 		      at);
-	return DCP_PMETA_NONE;
+	return DCP_PADDLE_META_NONE;
 }
 
 /*
@@ -360,14 +371,15 @@ static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 /* Part number @i of @record as a piece of the tensor. It holds all of the piece @e, or the elements
  * of @e from @run on. */
-static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjoin *j,
-				 const struct dcp_pmeta_entry *e, uint32_t record, uint32_t i,
-				 uint64_t run)
+static struct dcp_piece piece_of(const struct dcp_paddle_dist *d,
+				 const struct dcp_paddle_join *j,
+				 const struct dcp_paddle_meta_entry *e, uint32_t record,
+				 uint32_t i, uint64_t run)
 {
-	const struct dcp_parray *loc = dcp_pdist_loc(d, record);
-	const struct dcp_ppart *part = &loc->part[i];
+	const struct dcp_paddle_array *loc = dcp_paddle_dist_loc(d, record);
+	const struct dcp_paddle_part *part = &loc->part[i];
 	struct dcp_piece p = {
-		.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
+		.lo = dcp_paddle_meta_dims(&d->meta, e->box.lo),
 		.len = j->len,
 		.run_lo = run,
 		.run_n = part->n,
@@ -378,7 +390,7 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 	};
 
 	memcpy(&p.file,
-	       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
+	       d->numbers.p + dcp_paddle_meta_record(&d->meta, record)->file * sizeof(p.file),
 	       sizeof(p.file));
 	if (!e->box.flat)
 		p.stride = loc->stride;
@@ -387,15 +399,16 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 
 /* Add the parts of @record, and before each the part of @other with the same elements, if there is
  * one. */
-static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		     uint32_t record, uint32_t other)
+static int add_parts(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+		     const struct dcp_paddle_meta_entry *e, uint32_t record, uint32_t other)
 {
-	const struct dcp_parray *loc = dcp_pdist_loc(d, record);
+	const struct dcp_paddle_array *loc = dcp_paddle_dist_loc(d, record);
 	uint64_t run = e->box.flat ? e->box.run_lo : 0;
-	bool twice = other != DCP_PMETA_NONE && dcp_pdist_loc(d, other)->nparts == loc->nparts;
+	bool twice = other != DCP_PADDLE_META_NONE &&
+		     dcp_paddle_dist_loc(d, other)->nparts == loc->nparts;
 
-	if (e->dtype == DCP_PMETA_NONE)
-		dcp_pjoin_stored_dtype(d, j, loc);
+	if (e->dtype == DCP_PADDLE_META_NONE)
+		dcp_paddle_join_stored_dtype(d, j, loc);
 	if (j->t.dtype == DCP_DTYPE_OTHER)
 		j->t.itemsize = loc->itemsize;
 	for (uint32_t i = 0; i < loc->nparts; i++) {
@@ -415,22 +428,22 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 	return dcp_buf_error(&d->pieces);
 }
 
-static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
-			 const struct dcp_pmeta_entry *e)
+static void fail_outside(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+			 const struct dcp_paddle_meta_entry *e)
 {
 	char at[200], is[200];
 
-	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
-		     dcp_pmeta_dims(&d->meta, e->box.len), j->t.ndim);
+	dcp_box_text(at, sizeof(at), dcp_paddle_meta_dims(&d->meta, e->box.lo),
+		     dcp_paddle_meta_dims(&d->meta, e->box.len), j->t.ndim);
 	dcp_dims_text(is, sizeof(is), j->shape, j->t.ndim);
-	dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
+	dcp_paddle_join_fail(j, "its piece %s does not lie inside its shape %s", at, is);
 }
 
 /* Check that the box of @e lies in the shape, and its run in the box. */
-static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
-			const struct dcp_pmeta_entry *e, uint64_t *volume)
+static bool check_entry(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+			const struct dcp_paddle_meta_entry *e, uint64_t *volume)
 {
-	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
+	const uint64_t *lo = dcp_paddle_meta_dims(&d->meta, e->box.lo);
 	bool ok = dcp_shape_volume(j->len, j->t.ndim, volume);
 	char at[200];
 
@@ -443,8 +456,8 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 		return false;
 	}
 	dcp_box_text(at, sizeof(at), lo, j->len, j->t.ndim);
-	dcp_pjoin_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64, at,
-		       e->box.run_hi);
+	dcp_paddle_join_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64, at,
+			     e->box.run_hi);
 	return false;
 }
 
@@ -453,15 +466,15 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
  * the local_shape of an even cut, which ends beyond the shape; the array has only the elements
  * inside.
  */
-static bool clip_length(struct dcp_pdist *d, struct dcp_pjoin *j,
-			const struct dcp_pmeta_entry *e)
+static bool clip_length(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+			const struct dcp_paddle_meta_entry *e)
 {
-	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
+	const uint64_t *lo = dcp_paddle_meta_dims(&d->meta, e->box.lo);
 	uint32_t n = j->t.ndim;
 	uint64_t *len;
 	bool out = false;
 
-	j->len = dcp_pmeta_dims(&d->meta, e->box.len);
+	j->len = dcp_paddle_meta_dims(&d->meta, e->box.len);
 	for (uint32_t k = 0; k < n; k++) {
 		if (e->box.flat || lo[k] >= j->shape[k])
 			return false;
@@ -477,15 +490,16 @@ static bool clip_length(struct dcp_pdist *d, struct dcp_pjoin *j,
 }
 
 /* Find the pieces that the entries of @k list. 0 or -ENOMEM. */
-static int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j,
-			     const struct dcp_pmeta_key *k)
+static int dcp_paddle_join_collect(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
+				   const struct dcp_paddle_meta_key *k)
 {
 	size_t n = 0;
-	int rc = dcp_pjoin_sort(d, k, &n);
+	int rc = dcp_paddle_join_sort(d, k, &n);
 
 	dcp_buf_reset(&d->pieces);
-	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
-		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
+	for (uint32_t i = k->entry;
+	     rc == 0 && i != DCP_PADDLE_META_NONE && !dcp_paddle_join_broken(j);) {
+		const struct dcp_paddle_meta_entry *e = dcp_paddle_meta_entry(&d->meta, i);
 		bool clipped = clip_length(d, j, e);
 		uint64_t volume;
 		uint32_t record, other;
@@ -493,8 +507,8 @@ static int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j,
 		i = e->next;
 		if (!check_entry(d, j, e, &volume) || volume == 0)
 			continue;
-		record = dcp_pjoin_find(d, j, e, n, &other);
-		if (record != DCP_PMETA_NONE)
+		record = dcp_paddle_join_find(d, j, e, n, &other);
+		if (record != DCP_PADDLE_META_NONE)
 			rc = add_parts(d, j, e, record, other);
 		else if (clipped)
 			fail_outside(d, j, e);
@@ -503,7 +517,7 @@ static int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j,
 }
 
 /* Make the pieces disjoint. A piece that is missing then shows as missing elements. */
-static int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
+static int dcp_paddle_join_settle(struct dcp_paddle_dist *d, struct dcp_paddle_join *j)
 {
 	int rc;
 
@@ -517,10 +531,10 @@ static int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 }
 
 /* Components of the key's path, in @d->arena; NULL: no memory. */
-static const char *const *path_of(struct dcp_pdist *d, const char *key, uint32_t number,
+static const char *const *path_of(struct dcp_paddle_dist *d, const char *key, uint32_t number,
 				  size_t *n)
 {
-	const struct dcp_pmeta_key *k = dcp_pmeta_key(&d->meta, number);
+	const struct dcp_paddle_meta_key *k = dcp_paddle_meta_key(&d->meta, number);
 	const char *text = k->npath ? d->meta.paths.p + k->path : NULL;
 	const char **path = dcp_arena_calloc(&d->arena, k->npath + 1, sizeof(*path));
 
@@ -535,10 +549,10 @@ static const char *const *path_of(struct dcp_pdist *d, const char *key, uint32_t
 	return path;
 }
 
-int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
+int dcp_paddle_dist_emit_key(struct dcp_paddle_dist *d, uint32_t key)
 {
-	const struct dcp_pmeta_key *k = dcp_pmeta_key(&d->meta, key);
-	struct dcp_pjoin j = { .key = k, .t = { .dtype_name = "" } };
+	const struct dcp_paddle_meta_key *k = dcp_paddle_meta_key(&d->meta, key);
+	struct dcp_paddle_join j = { .key = k, .t = { .dtype_name = "" } };
 	int rc = 0;
 
 	if (!k->named)
@@ -547,21 +561,21 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 	dcp_join_begin(&d->join);
 	j.t.key = dcp_intern_text(&d->meta.names, key);
 	j.t.shape = j.shape;
-	if (k->error != DCP_PMETA_NONE)
-		dcp_pjoin_fail(&j, "%.100s: %s", d->meta_name,
-			       dcp_intern_text(&d->meta.errors, k->error));
-	if (!dcp_pjoin_broken(&j))
-		dcp_pjoin_head(d, &j, k);
-	if (!dcp_pjoin_broken(&j))
-		rc = dcp_pjoin_collect(d, &j, k);
-	if (rc == 0 && !dcp_pjoin_broken(&j))
-		rc = dcp_pjoin_settle(d, &j);
+	if (k->error != DCP_PADDLE_META_NONE)
+		dcp_paddle_join_fail(&j, "%.100s: %s", d->meta_name,
+				     dcp_intern_text(&d->meta.errors, k->error));
+	if (!dcp_paddle_join_broken(&j))
+		dcp_paddle_join_head(d, &j, k);
+	if (!dcp_paddle_join_broken(&j))
+		rc = dcp_paddle_join_collect(d, &j, k);
+	if (rc == 0 && !dcp_paddle_join_broken(&j))
+		rc = dcp_paddle_join_settle(d, &j);
 	if (rc < 0)
 		return rc;
 	j.t.path = path_of(d, j.t.key, key, &j.t.npath);
 	if (!j.t.path)
 		return -ENOMEM;
-	if (dcp_pjoin_broken(&j))
+	if (dcp_paddle_join_broken(&j))
 		j.t.error = j.why.msg;
 	return dcp_emit_tensor(d->in->sink, &j.t);
 }

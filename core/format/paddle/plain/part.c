@@ -22,8 +22,8 @@
  */
 
 struct emitter {
-	const struct dcp_pdpart *part;
-	const struct dcp_pdlod *lod;
+	const struct dcp_plain_part *part;
+	const struct dcp_plain_lod *lod;
 	uint32_t file;
 	struct dcp_err *err;
 };
@@ -42,8 +42,8 @@ static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		.shape = x->shape,
 		.error = why,
 	};
-	struct dcp_pdkey k;
-	int rc = dcp_pdkey_init(&k, w->part, key, &key, npath);
+	struct dcp_plain_key k;
+	int rc = dcp_plain_key_init(&k, w->part, key, &key, npath);
 
 	if (rc < 0)
 		return -ENOMEM;
@@ -55,7 +55,7 @@ static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 			dcp_tensor_one_piece(&t, &p);
 		rc = dcp_emit_tensor(w->part->sink, &t);
 	}
-	dcp_pdkey_finish(&k);
+	dcp_plain_key_finish(&k);
 	return rc;
 }
 
@@ -170,14 +170,14 @@ static int emit_selected_rows(const struct emitter *w, const struct dcp_selected
 	const char *key = "height";
 	char text[24];
 	struct dcp_object o = { .type = "int", .json = text };
-	struct dcp_pdkey k;
+	struct dcp_plain_key k;
 	int rc = emit_tensor(w, "value", 1, &s->value, NULL);
 
 	if (rc == 0)
 		rc = emit_tensor(w, "rows", 1, &rows, NULL);
 	if (rc < 0)
 		return rc;
-	rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
+	rc = dcp_plain_key_init(&k, w->part, key, &key, 1);
 	if (rc < 0)
 		return -ENOMEM;
 	if (rc == 1) {
@@ -187,7 +187,7 @@ static int emit_selected_rows(const struct emitter *w, const struct dcp_selected
 		o.json_len = (size_t)snprintf(text, sizeof(text), "%" PRIu64, s->height);
 		rc = dcp_emit_object(w->part->sink, &o);
 	}
-	dcp_pdkey_finish(&k);
+	dcp_plain_key_finish(&k);
 	return rc;
 }
 
@@ -211,8 +211,9 @@ static int emit_one(const struct emitter *w, const struct dcp_source *src)
 	return emit_all(w, src);
 }
 
-static int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
-			  const struct dcp_source *src, uint32_t number, struct dcp_err *err)
+static int dcp_plain_lod_emit(const struct dcp_plain_part *part,
+			      const struct dcp_plain_lod *lod, const struct dcp_source *src,
+			      uint32_t number, struct dcp_err *err)
 {
 	struct emitter w = { part, lod, number, err };
 
@@ -273,7 +274,7 @@ static size_t without_rank(const char *s, size_t n, size_t *at)
 }
 
 /* "w.tp00_pp01" -> version "w", ranks "tp00_pp01"; "rank0" -> version "rank". */
-static void split_name(struct dcp_pdname *out, const char *s, size_t n)
+static void split_name(struct dcp_plain_name *out, const char *s, size_t n)
 {
 	size_t stem = n, start = n, at = n, tokens = 0;
 	const char *digits;
@@ -292,7 +293,7 @@ static void split_name(struct dcp_pdname *out, const char *s, size_t n)
 		tokens == 1 && dcp_take_number(&digits, s + n, DCP_ANY_DIGITS, &out->rank);
 }
 
-bool dcp_pdname_read(const char *file, struct dcp_pdname *out)
+bool dcp_plain_name_read(const char *file, struct dcp_plain_name *out)
 {
 	size_t n = strlen(file);
 
@@ -304,8 +305,8 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out)
 		if (n < len + 2 || file[n - len - 1] != '.' ||
 		    strcmp(file + n - len, known[i].extension) != 0)
 			continue;
-		*out = (struct dcp_pdname){ .kind = known[i].kind,
-					    .extension = file + n - len };
+		*out = (struct dcp_plain_name){ .kind = known[i].kind,
+						.extension = file + n - len };
 		if (known[i].own)
 			memcpy(out->version, file, n + 1);
 		else
@@ -343,7 +344,7 @@ static bool read_program(const struct dcp_dir *dir, struct names *names)
 
 /* Find the program beside a .pdiparams. The .json of newer versions of Paddle comes before a
  * .pdmodel, which may be left over; but a .json may also be another kind of file. */
-static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+static int find_names(const struct dcp_dir *dir, const struct dcp_plain_part *part,
 		      struct names *names)
 {
 	int stem = (int)(strlen(part->file) - strlen("pdiparams"));
@@ -364,11 +365,11 @@ static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	return dcp_emit_meta(part->sink, "names", text);
 }
 
-static int emit_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+static int emit_stream(const struct dcp_dir *dir, const struct dcp_plain_part *part,
 		       const struct dcp_source *src, uint32_t number, bool params,
 		       struct dcp_err *err)
 {
-	struct dcp_pdlod lod = { .params = params };
+	struct dcp_plain_lod lod = { .params = params };
 	struct names names = { 0 };
 	uint32_t program;
 	int rc = params ? find_names(dir, part, &names) : 0;
@@ -381,30 +382,30 @@ static int emit_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		rc = dcp_emit_file(part->sink, names.file, &program);
 	}
 	if (rc >= 0)
-		rc = dcp_pdlod_emit(part, &lod, src, number, err);
+		rc = dcp_plain_lod_emit(part, &lod, src, number, err);
 	if (names.known)
 		dcp_paddle_program_finish(&names.program);
 	return rc;
 }
 
-static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+static int emit_content(const struct dcp_dir *dir, const struct dcp_plain_part *part,
 			const struct dcp_source *src, uint32_t number, struct dcp_err *err)
 {
 	size_t n = (size_t)DCP_MIN(src->size, 4);
-	struct dcp_pdname name;
+	struct dcp_plain_name name;
 	uint8_t head[4] = { 0 };
 	bool params;
 	int rc = dcp_source_read(src, 0, head, n);
 
 	if (rc < 0)
 		return dcp_fail_at(err, rc, 0, "cannot read it");
-	params = dcp_pdname_read(part->file, &name) && name.kind == DCP_PDKIND_PARAMS;
+	params = dcp_plain_name_read(part->file, &name) && name.kind == DCP_PDKIND_PARAMS;
 	if (params && (n == 0 || head[0] != 0x80))
 		return emit_stream(dir, part, src, number, true, err);
 	if (n == 0)
 		return dcp_fail_at(err, -EBADMSG, 0, "it is empty");
 	if (head[0] == 0x80)
-		return dcp_pdstate_emit(part, src, number, err);
+		return dcp_plain_state_emit(part, src, number, err);
 	if (n == 4 && dcp_load_le32(head) == 0)
 		return emit_stream(dir, part, src, number, false, err);
 	if (name.kind == DCP_PDKIND_MODEL)
@@ -418,8 +419,8 @@ static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 		head[0], head[1]);
 }
 
-int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
-		    struct dcp_err *err)
+int dcp_plain_part_emit(const struct dcp_dir *dir, const struct dcp_plain_part *part,
+			struct dcp_err *err)
 {
 	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
@@ -438,7 +439,7 @@ int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	return rc;
 }
 
-int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why)
+int dcp_plain_part_broken(const struct dcp_plain_part *part, const char *why)
 {
 	return dcp_emit_broken(part->sink, part->label, why);
 }

@@ -31,9 +31,9 @@
  * has the same value in all files, as parameters of data-parallel ranks have, it is emitted once.
  *
  * No file records which values are replicas, so values are compared. Tensors of up to
- * DCP_PDSAME_WHOLE bytes are compared as a whole. Of larger tensors only samples are compared: they
- * count as replicas only if all tensors that several files hold are equal. If one tensor differs,
- * the model may be tensor-parallel: then weights differ, too, and samples may not show it.
+ * DCP_PLAIN_SAME_WHOLE bytes are compared as a whole. Of larger tensors only samples are compared:
+ * they count as replicas only if all tensors that several files hold are equal. If one tensor
+ * differs, the model may be tensor-parallel: then weights differ, too, and samples may not show it.
  *
  * The same rule is used for an object and the tensors inside it, since its JSON names them.
  */
@@ -82,7 +82,7 @@ static int add_bytes(struct dcp_hash128 *h, const struct dcp_source *src, uint64
 static int add_piece(struct dcp_hash128 *h, const struct dcp_source *src,
 		     const struct dcp_piece *p, uint64_t *budget, bool *sampled)
 {
-	bool whole = p->nbytes <= DCP_PDSAME_WHOLE;
+	bool whole = p->nbytes <= DCP_PLAIN_SAME_WHOLE;
 	uint64_t cost = whole ? p->nbytes : BLOCKS * BLOCK;
 	int rc = 0;
 
@@ -97,13 +97,13 @@ static int add_piece(struct dcp_hash128 *h, const struct dcp_source *src,
 	return rc < 0 ? rc : add_bytes(h, src, p->off + p->nbytes - BLOCK, BLOCK);
 }
 
-int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
-		    struct dcp_pdsame *out)
+int dcp_plain_same_read(const struct dcp_source *src, const struct dcp_tensor *t,
+			uint64_t *budget, struct dcp_plain_same *out)
 {
 	struct dcp_hash128 *h;
 	int rc = 0;
 
-	*out = (struct dcp_pdsame){ 0 };
+	*out = (struct dcp_plain_same){ 0 };
 	if (t->error)
 		return 0;
 	h = dcp_hash128_new();
@@ -125,9 +125,9 @@ enum { BUDGET = 256 << 20 }; /* bytes of tensors that are read to compare them *
 
 /* One key after the first reading. */
 struct seen {
-	uint32_t first, last;   /* number of the part that had it */
-	uint32_t value;         /* number of an object's JSON; DCP_INTERN_NONE: not known */
-	struct dcp_pdsame same; /* of a tensor */
+	uint32_t first, last;       /* number of the part that had it */
+	uint32_t value;             /* number of an object's JSON; DCP_INTERN_NONE: not known */
+	struct dcp_plain_same same; /* of a tensor */
 	bool tensor, holds_tensors;
 	bool shared; /* several parts have it */
 	bool clash;
@@ -187,7 +187,7 @@ static int note_tensor(void *ctx, const struct dcp_tensor *t)
 	struct merge *m = ctx;
 	struct seen s = { .value = DCP_INTERN_NONE, .tensor = true };
 
-	if (dcp_pdsame_read(m->src, t, &m->budget, &s.same) < 0)
+	if (dcp_plain_same_read(m->src, t, &m->budget, &s.same) < 0)
 		return -ENOMEM;
 	return note_value(m, t->key, s);
 }
@@ -255,7 +255,7 @@ static int settle_clashes(struct merge *m, const struct dcp_sink *sink)
 	return dcp_emit_fact(sink, 0, "replicas",
 			     "%u tensor%s that several files hold: shown once; of %u of them, "
 			     "larger than %d bytes, samples were compared",
-			     once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
+			     once, dcp_s(once), sampled, DCP_PLAIN_SAME_WHOLE);
 }
 
 /* ---- the second reading ---- */
@@ -274,8 +274,8 @@ static int choose_label(void *ctx, const char *key)
 	return s->first == m->part ? 0 : 2;
 }
 
-static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dcp_pdpart *part,
-		     struct dcp_err *why)
+static int read_part(struct merge *m, const struct dcp_dir *dir,
+		     const struct dcp_plain_part *part, struct dcp_err *why)
 {
 	struct dcp_input input;
 	int rc = dcp_dir_input(dir, part->file, &input, why);
@@ -283,7 +283,7 @@ static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dc
 	if (rc < 0)
 		return rc;
 	m->src = &input.src;
-	rc = dcp_pdpart_emit(dir, part, why);
+	rc = dcp_plain_part_emit(dir, part, why);
 	dcp_input_close(&input);
 	return rc;
 }
@@ -292,20 +292,20 @@ static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dc
  * Read or (@again) emit a part. If the part is broken, the reason is kept in m->err, or emitted.
  * The version is refused if all parts are broken.
  */
-static int emit_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
-		     bool again, size_t *nbroken)
+static int emit_part(struct merge *m, const struct dcp_load *in,
+		     const struct dcp_plain_part *part, bool again, size_t *nbroken)
 {
 	const struct dcp_sink notes = { .tensor = note_tensor,
 					.object = note_object,
 					.ctx = m };
-	struct dcp_pdpart p = *part;
+	struct dcp_plain_part p = *part;
 	struct dcp_err why = { 0 };
 	int rc;
 
 	p.sink = again ? in->sink : &notes;
 	p.choose = again ? choose_label : NULL;
 	p.ctx = m;
-	rc = again ? dcp_pdpart_emit(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
+	rc = again ? dcp_plain_part_emit(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
 	if (rc == 0)
 		return 0;
 	if (rc == -ENOMEM || rc == -ENOSPC || !why.code) {
@@ -316,11 +316,11 @@ static int emit_part(struct merge *m, const struct dcp_load *in, const struct dc
 	(*nbroken)++;
 	if (!again && m->err)
 		*m->err = why;
-	return again ? dcp_pdpart_broken(&p, why.msg) : 0;
+	return again ? dcp_plain_part_broken(&p, why.msg) : 0;
 }
 
 /* Emit a version of @n parts, at least two, in the order of the version's directory. */
-static int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,
+static int dcp_pdmerge(const struct dcp_load *in, const struct dcp_plain_part *parts, size_t n,
 		       struct dcp_err *err)
 {
 	struct merge m = { .budget = BUDGET, .err = err };
@@ -350,10 +350,11 @@ enum {
 
 static enum dcp_match probe_plain(const struct dcp_dir *dir, char *why, size_t n)
 {
-	struct dcp_pdname name;
+	struct dcp_plain_name name;
 
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && dcp_pdname_read(dir->entries[i].name, &name) &&
+		if (!dir->entries[i].is_dir &&
+		    dcp_plain_name_read(dir->entries[i].name, &name) &&
 		    name.kind != DCP_PDKIND_JSON && name.kind != DCP_PDKIND_INFO)
 			return DCP_MATCH_MANY;
 	return DCP_MATCH_NO;
@@ -361,9 +362,9 @@ static enum dcp_match probe_plain(const struct dcp_dir *dir, char *why, size_t n
 
 static bool group_by_name(const char *file, char *version)
 {
-	struct dcp_pdname name;
+	struct dcp_plain_name name;
 
-	if (!dcp_pdname_read(file, &name))
+	if (!dcp_plain_name_read(file, &name))
 		return false;
 	memcpy(version, name.version, strlen(name.version) + 1);
 	return true;
@@ -373,8 +374,8 @@ static bool group_by_name(const char *file, char *version)
 
 struct version {
 	struct dcp_arena arena;
-	struct dcp_pdpart *parts;
-	struct dcp_pdname *names; /* of the parts */
+	struct dcp_plain_part *parts;
+	struct dcp_plain_name *names; /* of the parts */
 	size_t n;
 	bool attrs, extensions, ranks; /* there are .pdattr, several extensions, ranks */
 };
@@ -396,9 +397,9 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 {
 	for (size_t i = 0; i < in->dir->n; i++) {
 		const struct dcp_dirent *e = &in->dir->entries[i];
-		struct dcp_pdname *name = &v->names[v->n];
+		struct dcp_plain_name *name = &v->names[v->n];
 
-		if (e->is_dir || !dcp_pdname_read(e->name, name) ||
+		if (e->is_dir || !dcp_plain_name_read(e->name, name) ||
 		    name->kind == DCP_PDKIND_JSON || name->kind == DCP_PDKIND_INFO)
 			continue;
 		if (name->kind == DCP_PDKIND_ATTR && !all) {
@@ -409,7 +410,7 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 			continue;
 		v->extensions |= v->n && strcmp(v->names[0].extension, name->extension) != 0;
 		v->ranks |= name->ranks[0];
-		v->parts[v->n++] = (struct dcp_pdpart){ .file = e->name, .sink = in->sink };
+		v->parts[v->n++] = (struct dcp_plain_part){ .file = e->name, .sink = in->sink };
 	}
 }
 
@@ -417,7 +418,7 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 static int label_parts(struct version *v)
 {
 	for (size_t i = 0; i < v->n; i++) {
-		const struct dcp_pdname *name = &v->names[i];
+		const struct dcp_plain_name *name = &v->names[i];
 		const char *dot = name->ranks[0] && v->extensions ? "." : "";
 		const char *end = !name->ranks[0] || v->extensions ? name->extension : "";
 		size_t n = strlen(name->ranks) + strlen(end) + 2;
@@ -465,7 +466,7 @@ static void name_other_rank(char *out, size_t n, const char *file, const char *e
 /* Report gaps between ranks: with files "w_rank0" and "w_rank3", ranks 1 and 2 are missing. */
 static int emit_missing(const struct version *v, const struct dcp_load *in)
 {
-	const struct dcp_pdname *last = NULL;
+	const struct dcp_plain_name *last = NULL;
 	const char *like = "";
 	size_t emitted = 0;
 	int rc = 0;
@@ -478,18 +479,18 @@ static int emit_missing(const struct version *v, const struct dcp_load *in)
 	for (uint64_t r = 0; rc == 0 && last && r < last->rank && emitted < MAX_MISSING; r++) {
 		char file[DCP_GROUP_MAX + 32], why[DCP_GROUP_MAX + 128];
 		char text[2 * DCP_GROUP_MAX];
-		struct dcp_pdpart gone = { .label = text, .sink = in->sink };
-		struct dcp_pdname name;
+		struct dcp_plain_part gone = { .label = text, .sink = in->sink };
+		struct dcp_plain_name name;
 
 		name_other_rank(file, sizeof(file), like, last->extension, r);
-		if (dcp_dir_find(in->dir, file) || !dcp_pdname_read(file, &name))
+		if (dcp_dir_find(in->dir, file) || !dcp_plain_name_read(file, &name))
 			continue;
 		snprintf(text, sizeof(text), "%s%s%s", name.ranks, v->extensions ? "." : "",
 			 v->extensions ? name.extension : "");
 		snprintf(why, sizeof(why),
 			 "%s is missing: there are files of ranks up to %" PRIu64, file,
 			 last->rank);
-		rc = dcp_pdpart_broken(&gone, why);
+		rc = dcp_plain_part_broken(&gone, why);
 		emitted++;
 	}
 	return rc;
@@ -503,9 +504,9 @@ static int load_plain(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && v.n == 0)
 		rc = dcp_fail(err, -ENOENT, "no file of Paddle's in it");
 	if (rc == 0 && v.attrs)
-		rc = dcp_pdauto(in, v.parts, v.names, v.n, err);
+		rc = dcp_plain_auto(in, v.parts, v.names, v.n, err);
 	else if (rc == 0 && v.n == 1)
-		rc = dcp_pdpart_emit(in->dir, &v.parts[0], err);
+		rc = dcp_plain_part_emit(in->dir, &v.parts[0], err);
 	else if (rc == 0)
 		rc = dcp_pdmerge(in, v.parts, v.n, err);
 	if (rc == 0 && v.n > 1 && !v.attrs)

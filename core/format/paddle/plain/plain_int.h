@@ -40,7 +40,7 @@ enum dcp_pdkind {
 
 /* The parts of a file's name. "opt_rank1.pdopt": version "opt", ranks "rank1", extension
  * "pdopt". */
-struct dcp_pdname {
+struct dcp_plain_name {
 	enum dcp_pdkind kind;
 	char version[DCP_GROUP_MAX];
 	char ranks[DCP_GROUP_MAX]; /* "": a file for all ranks */
@@ -50,12 +50,12 @@ struct dcp_pdname {
 };
 
 /* Take apart the name @file; false: it is not a file of this family. */
-bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
+bool dcp_plain_name_read(const char *file, struct dcp_plain_name *out);
 
 /* ---- one file ---- */
 
 /* How the keys of one file are emitted. */
-struct dcp_pdpart {
+struct dcp_plain_part {
 	const char *file;
 	/* distinguishes the file from the version's other files: "pdopt", "rank1" */
 	const char *label;
@@ -72,11 +72,11 @@ struct dcp_pdpart {
  * Emit the contents of a file of paddle.save. @src is the whole file, which has number @number at
  * the sink. Returns 0, or a negative errno, with a message in @err if nothing of it can be shown.
  */
-int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
-		     uint32_t number, struct dcp_err *err);
+int dcp_plain_state_emit(const struct dcp_plain_part *part, const struct dcp_source *src,
+			 uint32_t number, struct dcp_err *err);
 
 /* A file of tensor streams. */
-struct dcp_pdlod {
+struct dcp_plain_lod {
 	bool params; /* it is a .pdiparams, with any number of tensors */
 	/* names the tensors; NULL: they are numbered */
 	const struct dcp_paddle_program *program;
@@ -85,14 +85,14 @@ struct dcp_pdlod {
 
 /* Emit a file of any kind; for a file of tensor streams also the program that names its tensors.
  * @dir: the version's directory. */
-int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
-		    struct dcp_err *err);
+int dcp_plain_part_emit(const struct dcp_dir *dir, const struct dcp_plain_part *part,
+			struct dcp_err *err);
 
 /*
  * A key and its path as the part emits them, with the label in front if the part's choose() says
  * so.
  */
-struct dcp_pdkey {
+struct dcp_plain_key {
 	const char *key;
 	const char *const *path;
 	size_t npath;
@@ -101,9 +101,9 @@ struct dcp_pdkey {
 	const char **list;
 };
 /* Returns 1: emit the key; 0: do not emit it; or -ENOMEM. */
-int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
-		   const char *const *path, size_t npath);
-void dcp_pdkey_finish(struct dcp_pdkey *k);
+int dcp_plain_key_init(struct dcp_plain_key *k, const struct dcp_plain_part *part,
+		       const char *key, const char *const *path, size_t npath);
+void dcp_plain_key_finish(struct dcp_plain_key *k);
 
 /* ---- values ---- */
 
@@ -131,11 +131,11 @@ struct dcp_pdbig {
 /* ---- several files ---- */
 
 /* Pieces of up to this many bytes are compared whole; of larger pieces samples are compared. */
-#define DCP_PDSAME_WHOLE 65536
+#define DCP_PLAIN_SAME_WHOLE 65536
 
 /* A hash of a tensor's dtype, shape and bytes in one file. If two hashes are equal, so are the
  * bytes that were read. */
-struct dcp_pdsame {
+struct dcp_plain_same {
 	uint64_t sum[2];
 	bool known;   /* false: the bytes could not be read, or @budget was used up */
 	bool sampled; /* only samples of the bytes were read */
@@ -143,13 +143,13 @@ struct dcp_pdsame {
 
 /* Hash the tensor @t, whose pieces lie in the file @src. @budget: bytes that may still be read,
  * reduced by the bytes that this call reads. 0 or -ENOMEM. */
-int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
-		    struct dcp_pdsame *out);
+int dcp_plain_same_read(const struct dcp_source *src, const struct dcp_tensor *t,
+			uint64_t *budget, struct dcp_plain_same *out);
 
 /* Emit a version whose .pdattr files record how each rank's parameters were cut. @names: the names
  * of the @n parts, taken apart. */
-int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
-	       const struct dcp_pdname *names, size_t n, struct dcp_err *err);
+int dcp_plain_auto(const struct dcp_load *in, const struct dcp_plain_part *parts,
+		   const struct dcp_plain_name *names, size_t n, struct dcp_err *err);
 
 /* Emit @part, which cannot be shown, as a broken object with the part's label as key. */
-int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why);
+int dcp_plain_part_broken(const struct dcp_plain_part *part, const char *why);

@@ -211,13 +211,13 @@ static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
  * key: puts the label of the file in front of a key that several files have.
  */
 
-int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
-		   const char *const *path, size_t npath)
+int dcp_plain_key_init(struct dcp_plain_key *k, const struct dcp_plain_part *part,
+		       const char *key, const char *const *path, size_t npath)
 {
 	int how = part->choose ? part->choose(part->ctx, key) : 0;
 	size_t n = strlen(key), label = strlen(part->label);
 
-	*k = (struct dcp_pdkey){ .key = key, .path = path, .npath = npath };
+	*k = (struct dcp_plain_key){ .key = key, .path = path, .npath = npath };
 	if (how == 0)
 		return 1;
 	if (how == 2)
@@ -225,7 +225,7 @@ int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const cha
 	k->text = malloc(label + n + 2);
 	k->list = calloc(npath + 1, sizeof(*k->list));
 	if (!k->text || !k->list) {
-		dcp_pdkey_finish(k);
+		dcp_plain_key_finish(k);
 		return -ENOMEM;
 	}
 	snprintf(k->text, label + n + 2, "%s.%s", part->label, key);
@@ -238,7 +238,7 @@ int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const cha
 	return 1;
 }
 
-void dcp_pdkey_finish(struct dcp_pdkey *k)
+void dcp_plain_key_finish(struct dcp_plain_key *k)
 {
 	free(k->text);
 	free(k->list);
@@ -256,7 +256,7 @@ enum {
 };
 
 struct emitter {
-	const struct dcp_pdpart *part;
+	const struct dcp_plain_part *part;
 	const struct dcp_source *src;
 	uint32_t file;
 	struct dcp_pystream stream;
@@ -278,7 +278,7 @@ static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, s
 
 /* ---- emitting one leaf ---- */
 
-static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
+static int emit_array(struct emitter *w, const struct dcp_plain_key *k, struct dcp_pv v)
 {
 	struct dcp_tensor t = { .key = k->key, .path = k->path, .npath = k->npath };
 	struct dcp_piece p = { .file = w->file };
@@ -302,7 +302,7 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 	return dcp_emit_tensor(w->part->sink, &t);
 }
 
-static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
+static int emit_object(struct emitter *w, const struct dcp_plain_key *k, struct dcp_pv v)
 {
 	struct dcp_object o = { .key = k->key, .path = k->path, .npath = k->npath };
 
@@ -323,19 +323,19 @@ static bool is_own(const struct emitter *w, const struct dcp_leaf *leaf)
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
-	struct dcp_pdkey k;
+	struct dcp_plain_key k;
 
 	if (is_own(w, leaf))
 		return 0;
 	/* A value without a key gets the name that Paddle's tools give it. */
-	w->rc = dcp_pdkey_init(&k, w->part, leaf->npath ? leaf->key : "value", leaf->path,
-			       leaf->npath);
+	w->rc = dcp_plain_key_init(&k, w->part, leaf->npath ? leaf->key : "value", leaf->path,
+				   leaf->npath);
 	if (w->rc < 0)
 		return -ENOMEM;
 	if (w->rc == 1)
 		w->rc = leaf->is_tensor ? emit_array(w, &k, leaf->value)
 					: emit_object(w, &k, leaf->value);
-	dcp_pdkey_finish(&k);
+	dcp_plain_key_finish(&k);
 	return w->rc;
 }
 
@@ -355,8 +355,8 @@ static int on_pair(void *ctx, const struct dcp_leaf *leaf)
 
 static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, struct dcp_pv info)
 {
-	struct dcp_pdkey k;
-	int rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
+	struct dcp_plain_key k;
+	int rc = dcp_plain_key_init(&k, w->part, key, &key, 1);
 
 	if (rc == 1) {
 		rc = dcp_pdbig_join(b, info);
@@ -370,7 +370,7 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 		if (rc != -ENOMEM)
 			rc = dcp_emit_tensor(w->part->sink, &b->t);
 	}
-	dcp_pdkey_finish(&k);
+	dcp_plain_key_finish(&k);
 	return rc;
 }
 
@@ -441,8 +441,8 @@ static int emit_state(struct emitter *w)
 	return rc == -ENOMEM ? -ENOMEM : emit_too_deep(w);
 }
 
-int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
-		     uint32_t number, struct dcp_err *err)
+int dcp_plain_state_emit(const struct dcp_plain_part *part, const struct dcp_source *src,
+			 uint32_t number, struct dcp_err *err)
 {
 	struct dcp_pickle_opts opts = { .memory = MEMORY,
 					.far_bytes = DCP_NDARRAY_FAR_BYTES,

@@ -18,7 +18,7 @@ enum { MAX_NESTED = 4, LIMIT = 512 << 20, MAX_OBJECT = 1 << 20 };
 /* The data that one shard has of a part. */
 struct held {
 	struct held *next;
-	struct dcp_tparts_shard s;
+	struct dcp_shard_parts_shard s;
 	struct dcp_torch_tensor tt;
 	struct dcp_tensor t; /* key, path, type */
 	bool empty;          /* the shard has no elements */
@@ -31,13 +31,13 @@ struct list {
 	const char *why; /* not NULL: the part cannot be read */
 };
 
-void dcp_tparts_init(struct dcp_tparts *g)
+void dcp_shard_parts_init(struct dcp_shard_parts *g)
 {
-	*g = (struct dcp_tparts){ 0 };
+	*g = (struct dcp_shard_parts){ 0 };
 	dcp_arena_init(&g->arena, LIMIT);
 }
 
-void dcp_tparts_finish(struct dcp_tparts *g)
+void dcp_shard_parts_finish(struct dcp_shard_parts *g)
 {
 	dcp_intern_finish(&g->names);
 	dcp_intern_finish(&g->keys);
@@ -49,10 +49,10 @@ void dcp_tparts_finish(struct dcp_tparts *g)
 /* ---- one shard ---- */
 
 struct adding {
-	struct dcp_tparts *g;
+	struct dcp_shard_parts *g;
 	const struct dcp_torch *t;
-	struct dcp_tparts_shard s; /* in the arena */
-	struct dcp_buf path;       /* const char *: of the part at hand */
+	struct dcp_shard_parts_shard s; /* in the arena */
+	struct dcp_buf path;            /* const char *: of the part at hand */
 };
 
 static const char *const *copy_path(struct dcp_arena *arena, const char *const *path, size_t n)
@@ -66,10 +66,11 @@ static const char *const *copy_path(struct dcp_arena *arena, const char *const *
 	return to;
 }
 
-static bool copy_shard(struct dcp_arena *arena, struct dcp_tparts_shard *s)
+static bool copy_shard(struct dcp_arena *arena, struct dcp_shard_parts_shard *s)
 {
 	size_t dims = s->ndim * sizeof(*s->shape);
-	struct dcp_tplace_box *box = dcp_arena_calloc(arena, s->nbox + 1, sizeof(*box));
+	struct dcp_torch_placement_box *box =
+		dcp_arena_calloc(arena, s->nbox + 1, sizeof(*box));
 
 	for (size_t i = 0; box && i < s->nbox; i++) {
 		box[i].lo = dcp_arena_dup(arena, s->box[i].lo, 1, dims);
@@ -167,7 +168,7 @@ static int add_parts(struct adding *x, const struct dcp_torch_parts *p, int dept
 /* ---- its class and settings ---- */
 
 /* Is it the shape of the shard, and not that of the whole tensor? */
-static bool is_local_shape(const struct dcp_tparts_shard *s, struct dcp_pv v)
+static bool is_local_shape(const struct dcp_shard_parts_shard *s, struct dcp_pv v)
 {
 	uint64_t dims[DCP_MAX_NDIM];
 	uint32_t ndim;
@@ -231,8 +232,8 @@ static int add_object(struct adding *x, const struct dcp_torch_parts *p)
 	return dcp_buf_add(&x->g->objects, &o, sizeof(o)) < 0 ? -ENOMEM : 0;
 }
 
-int dcp_tparts_add(struct dcp_tparts *g, const struct dcp_torch *t, struct dcp_pv v,
-		   const struct dcp_tparts_shard *s)
+int dcp_shard_parts_add(struct dcp_shard_parts *g, const struct dcp_torch *t, struct dcp_pv v,
+			const struct dcp_shard_parts_shard *s)
 {
 	struct adding x = { .g = g, .t = t, .s = *s };
 	struct dcp_torch_parts p;
@@ -307,8 +308,8 @@ static bool find_rule(const struct range *r, size_t n, bool same, struct rule *o
 }
 
 /* The range of the elements in a row that @box covers; false: several ranges. */
-static bool flat_range(const struct dcp_tparts_shard *s, const struct dcp_tplace_box *box,
-		       struct range *r)
+static bool flat_range(const struct dcp_shard_parts_shard *s,
+		       const struct dcp_torch_placement_box *box, struct range *r)
 {
 	uint64_t step[2] = { 1, 1 }, more;
 	bool inner = true, bad = false;
@@ -352,7 +353,7 @@ struct joining {
 };
 
 static bool range_of(const struct joining *x, const struct held *h,
-		     const struct dcp_tplace_box *box, uint32_t k, struct range *r)
+		     const struct dcp_torch_placement_box *box, uint32_t k, struct range *r)
 {
 	bool ok = true;
 
@@ -388,10 +389,10 @@ static int find_rules(struct joining *x)
 
 /* Find the elements of the part that stand for those of @box. */
 static int place_box(const struct joining *x, const struct held *h,
-		     const struct dcp_tplace_box *box, struct dcp_piece *p)
+		     const struct dcp_torch_placement_box *box, struct dcp_piece *p)
 {
 	uint64_t *dims = dcp_arena_calloc(x->arena, 3 * (size_t)x->ndim + 1, sizeof(*dims));
-	struct dcp_tplace_box at = { dims, dims + x->ndim, dims + 2 * x->ndim };
+	struct dcp_torch_placement_box at = { dims, dims + x->ndim, dims + 2 * x->ndim };
 
 	if (!dims)
 		return -ENOMEM;
@@ -411,9 +412,9 @@ static int place_box(const struct joining *x, const struct held *h,
 	p->swap = h->tt.swap;
 	if (dcp_ckd_add(&p->off, h->s.base, h->tt.off))
 		return -EBADMSG;
-	return dcp_tplace_piece(&at, x->ndim, h->tt.shape,
-				h->tt.row_major ? NULL : h->tt.stride, h->tt.itemsize, x->arena,
-				p);
+	return dcp_torch_placement_piece(&at, x->ndim, h->tt.shape,
+					 h->tt.row_major ? NULL : h->tt.stride, h->tt.itemsize,
+					 x->arena, p);
 }
 
 /* Add the data that shard @h has of the part. */
@@ -511,8 +512,8 @@ static int join_part(struct dcp_arena *arena, const struct list *l, struct dcp_c
 	return rc;
 }
 
-int dcp_tparts_join(struct dcp_tparts *g, struct dcp_copies *copies,
-		    const struct dcp_sink *sink)
+int dcp_shard_parts_join(struct dcp_shard_parts *g, struct dcp_copies *copies,
+			 const struct dcp_sink *sink)
 {
 	int rc = 0;
 

@@ -14,21 +14,21 @@
 #include "core/base/text.h"
 #include "core/parse/torch/torch.h"
 
-#define DCP_TSHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */
+#define DCP_SHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */
 
-struct dcp_tshard_reading {
+struct dcp_shard_reading {
 	const struct dcp_torch *t;
 	uint32_t file;
 	uint64_t base;
 	struct dcp_arena *arena;
-	struct dcp_tshard *out;
+	struct dcp_shard *out;
 	struct dcp_err *err;
 };
 
 /* The kind of the tensor; its state; and the arguments of _rebuild_wrapper_subclass() (n 0: there
  * was none). */
-struct dcp_tshard_found {
-	enum { DCP_TSHARD_NEITHER, DCP_TSHARD_DTENSOR, DCP_TSHARD_SHARDED } kind;
+struct dcp_shard_found {
+	enum { DCP_SHARD_NEITHER, DCP_SHARD_DTENSOR, DCP_SHARD_SHARDED } kind;
 	struct dcp_pv state;
 	const struct dcp_pv *arg;
 	size_t n;
@@ -37,29 +37,29 @@ struct dcp_tshard_found {
 /* ---- a tensor that a rank holds, and where in the whole it lies ---- */
 
 /* Failures, as text: "DTensor whose <why>". */
-static int dcp_tshard_no_memory(const struct dcp_tshard_reading *r)
+static int dcp_shard_no_memory(const struct dcp_shard_reading *r)
 {
 	return dcp_fail(r->err, -ENOMEM, "out of memory for shards");
 }
 
-static int dcp_tshard_damaged(const struct dcp_tshard_reading *r, const char *why)
+static int dcp_shard_damaged(const struct dcp_shard_reading *r, const char *why)
 {
 	return dcp_fail(r->err, -EBADMSG, "%s whose %s", r->out->what, why);
 }
 
-static int dcp_tshard_set_shape(struct dcp_tshard_reading *r, struct dcp_pv size)
+static int dcp_shard_set_shape(struct dcp_shard_reading *r, struct dcp_pv size)
 {
 	uint64_t dims[DCP_MAX_NDIM];
-	int rc = dcp_tfield_dims(size, "size", dims, &r->out->t.ndim, r->err);
+	int rc = dcp_torch_field_dims(size, "size", dims, &r->out->t.ndim, r->err);
 
 	if (rc < 0)
 		return rc;
 	r->out->t.shape = dcp_arena_dup(r->arena, dims, r->out->t.ndim, sizeof(*dims));
-	return r->out->t.shape ? 0 : dcp_tshard_no_memory(r);
+	return r->out->t.shape ? 0 : dcp_shard_no_memory(r);
 }
 
-static int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name,
-				enum dcp_dtype dtype, uint32_t itemsize)
+static int dcp_shard_set_dtype(struct dcp_shard_reading *r, const char *name,
+			       enum dcp_dtype dtype, uint32_t itemsize)
 {
 	struct dcp_tensor *t = &r->out->t;
 
@@ -69,35 +69,36 @@ static int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name,
 	t->dtype = dtype;
 	t->itemsize = itemsize;
 	t->dtype_name = dcp_arena_strdup(r->arena, name);
-	return t->dtype_name ? 0 : dcp_tshard_no_memory(r);
+	return t->dtype_name ? 0 : dcp_shard_no_memory(r);
 }
 
 /* Read the tensor @v, a part of the whole, with the type of the whole. */
-static int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v,
-			    struct dcp_torch_tensor *tt)
+static int dcp_shard_local(struct dcp_shard_reading *r, struct dcp_pv v,
+			   struct dcp_torch_tensor *tt)
 {
 	int rc = dcp_torch_tensor(r->t, v, tt, r->err);
 
 	if (rc == 0)
-		return dcp_tshard_damaged(r, "local part is not a tensor");
-	return rc < 0 ? rc : dcp_tshard_set_dtype(r, tt->dtype_name, tt->dtype, tt->itemsize);
+		return dcp_shard_damaged(r, "local part is not a tensor");
+	return rc < 0 ? rc : dcp_shard_set_dtype(r, tt->dtype_name, tt->dtype, tt->itemsize);
 }
 
 /* Piece @p is @box, which is not empty, of the stored tensor @tt. */
-static int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
-			    const struct dcp_torch_tensor *tt, const struct dcp_tplace_box *box)
+static int dcp_shard_place(struct dcp_shard_reading *r, struct dcp_piece *p,
+			   const struct dcp_torch_tensor *tt,
+			   const struct dcp_torch_placement_box *box)
 {
 	int rc = -EBADMSG;
 
 	p->file = r->file;
 	p->swap = tt->swap;
 	if (!dcp_ckd_add(&p->off, r->base, tt->off))
-		rc = dcp_tplace_piece(box, tt->ndim, tt->shape,
-				      tt->row_major ? NULL : tt->stride, tt->itemsize, r->arena,
-				      p);
+		rc = dcp_torch_placement_piece(box, tt->ndim, tt->shape,
+					       tt->row_major ? NULL : tt->stride, tt->itemsize,
+					       r->arena, p);
 	if (rc == -ENOMEM)
-		return dcp_tshard_no_memory(r);
-	return rc < 0 ? dcp_tshard_damaged(r, "place does not fit in 64 bits") : 0;
+		return dcp_shard_no_memory(r);
+	return rc < 0 ? dcp_shard_damaged(r, "place does not fit in 64 bits") : 0;
 }
 
 /* A DTensor: compares its mesh and placements with the stored local part. */
@@ -116,7 +117,8 @@ static const struct dcp_pv *find_attribute(struct dcp_pv state, const char *name
 	return found;
 }
 
-static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_tplace *p)
+static int read_placement(struct dcp_shard_reading *r, struct dcp_pv v,
+			  struct dcp_torch_placement *p)
 {
 	const struct dcp_pv *dim, *factor;
 	const char *name = "";
@@ -125,7 +127,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	if (v.type == DCP_PV_OBJECT && v.node->obj->callable.type == DCP_PV_GLOBAL)
 		name = v.node->obj->callable.node->name;
 	if (strcmp(name, "Replicate") == 0) {
-		p->kind = DCP_TPLACE_REPLICATE;
+		p->kind = DCP_TORCH_PLACEMENT_REPLICATE;
 		return 0;
 	}
 	if (strstr(name, "Partial"))
@@ -135,8 +137,9 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 			name);
 	dim = dcp_pv_get(v, "dim");
 	factor = dcp_pv_get(v, "split_factor");
-	p->kind = strcmp(name, "_StridedShard") == 0 ? DCP_TPLACE_STRIDED : DCP_TPLACE_SHARD;
-	if ((p->kind == DCP_TPLACE_SHARD && strcmp(name, "Shard") != 0) || !dim)
+	p->kind = strcmp(name, "_StridedShard") == 0 ? DCP_TORCH_PLACEMENT_STRIDED
+						     : DCP_TORCH_PLACEMENT_SHARD;
+	if ((p->kind == DCP_TORCH_PLACEMENT_SHARD && strcmp(name, "Shard") != 0) || !dim)
 		return dcp_fail(
 			r->err, -ENOTSUP,
 			"DTensor placed %.60s: expected Shard, Replicate or _StridedShard",
@@ -144,11 +147,12 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	if (dim->type == DCP_PV_INT && dim->i < 0 && dim->i >= -(int64_t)r->out->t.ndim)
 		n = (uint64_t)(dim->i + r->out->t.ndim);
 	else if (!dcp_pv_u64(*dim, &n) || n >= DCP_MAX_NDIM)
-		return dcp_tshard_damaged(r, "Shard names no dimension");
+		return dcp_shard_damaged(r, "Shard names no dimension");
 	p->dim = (uint32_t)n;
 	p->factor = 1;
-	if (p->kind == DCP_TPLACE_STRIDED && factor && !dcp_pv_u64(*factor, &p->factor))
-		return dcp_tshard_damaged(r, "split_factor is not a number");
+	if (p->kind == DCP_TORCH_PLACEMENT_STRIDED && factor &&
+	    !dcp_pv_u64(*factor, &p->factor))
+		return dcp_shard_damaged(r, "split_factor is not a number");
 	return 0;
 }
 
@@ -175,7 +179,7 @@ static bool read_product(struct dcp_pv v, uint64_t *out)
 
 /* Count the ranks along mesh dimension @i. The mesh is a tensor of ranks or (torch 2.9) a layout,
  * whose axes may be flattened from several. */
-static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, size_t i,
+static bool mesh_size(const struct dcp_shard_reading *r, struct dcp_pv mesh, size_t i,
 		      uint64_t *out)
 {
 	const struct dcp_pv *ranks = dcp_pv_get(mesh, "mesh");
@@ -198,11 +202,11 @@ static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, si
 }
 
 /* torch 2.10 stores separately in which order mesh dimensions cut a dimension of the tensor. */
-static void reorder_places(const struct dcp_pv *order, struct dcp_tplace *p, size_t n)
+static void reorder_places(const struct dcp_pv *order, struct dcp_torch_placement *p, size_t n)
 {
-	struct dcp_tplace to[DCP_TPLACE_MAX];
+	struct dcp_torch_placement to[DCP_TORCH_PLACEMENT_MAX];
 	const struct dcp_pv *entry;
-	bool seen[DCP_TPLACE_MAX] = { 0 };
+	bool seen[DCP_TORCH_PLACEMENT_MAX] = { 0 };
 	size_t nentries, k = 0;
 
 	if (!order)
@@ -231,68 +235,68 @@ static void reorder_places(const struct dcp_pv *order, struct dcp_tplace *p, siz
 	memcpy(p, to, n * sizeof(*p));
 }
 
-static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct dcp_tplace *p,
-		       size_t *np)
+static int read_places(struct dcp_shard_reading *r, struct dcp_pv spec,
+		       struct dcp_torch_placement *p, size_t *np)
 {
 	const struct dcp_pv *mesh = dcp_pv_get(spec, "mesh");
 	const struct dcp_pv *placements = dcp_pv_get(spec, "placements"), *item, *coordinate;
 	size_t n, ncoordinates;
 
 	if (!mesh || !placements)
-		return dcp_tshard_damaged(r, "_spec has no mesh or no placements");
+		return dcp_shard_damaged(r, "_spec has no mesh or no placements");
 	item = dcp_pv_items(*placements, &n);
 	coordinate = dcp_pv_get(*mesh, "_coordinate_on_dim");
-	if (n > DCP_TPLACE_MAX)
-		return dcp_tshard_damaged(r, "placements are too many");
+	if (n > DCP_TORCH_PLACEMENT_MAX)
+		return dcp_shard_damaged(r, "placements are too many");
 	*np = n;
 	if (!coordinate || coordinate->type == DCP_PV_NONE)
-		return dcp_tshard_damaged(r,
-					  "mesh does not say which place in it this rank has");
+		return dcp_shard_damaged(r,
+					 "mesh does not say which place in it this rank has");
 	coordinate = dcp_pv_items(*coordinate, &ncoordinates);
 	if (ncoordinates != n)
-		return dcp_tshard_damaged(r,
-					  "mesh and placements differ in number of dimensions");
+		return dcp_shard_damaged(r,
+					 "mesh and placements differ in number of dimensions");
 	for (size_t i = 0; i < n; i++) {
 		int rc = read_placement(r, item[i], &p[i]);
 
 		if (rc < 0)
 			return rc;
 		if (!dcp_pv_u64(coordinate[i], &p[i].at) || !mesh_size(r, *mesh, i, &p[i].n))
-			return dcp_tshard_damaged(
+			return dcp_shard_damaged(
 				r, "mesh has no size or coordinate for a dimension");
 	}
 	reorder_places(dcp_pv_get(spec, "shard_order"), p, n);
 	return 0;
 }
 
-static int find_boxes(struct dcp_tshard_reading *r, const struct dcp_cut *cut)
+static int find_boxes(struct dcp_shard_reading *r, const struct dcp_cut *cut)
 {
-	int rc = dcp_tplace_boxes(cut, DCP_TSHARD_MAX_PIECES, r->arena, &r->out->box,
-				  &r->out->nbox);
+	int rc = dcp_torch_placement_boxes(cut, DCP_SHARD_MAX_PIECES, r->arena, &r->out->box,
+					   &r->out->nbox);
 
 	if (rc == -E2BIG)
 		return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
-				DCP_TSHARD_MAX_PIECES);
-	return rc < 0 ? dcp_tshard_no_memory(r) : 0;
+				DCP_SHARD_MAX_PIECES);
+	return rc < 0 ? dcp_shard_no_memory(r) : 0;
 }
 
-static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_torch_tensor *tt)
+static int emit_cut(struct dcp_shard_reading *r, const struct dcp_torch_tensor *tt)
 {
 	struct dcp_tensor *t = &r->out->t;
-	const struct dcp_tplace_box *box = r->out->box;
+	const struct dcp_torch_placement_box *box = r->out->box;
 	size_t n = r->out->nbox;
 	struct dcp_piece *p = dcp_arena_calloc(r->arena, n + 1, sizeof(*p));
 	int rc = 0;
 
 	if (!p)
-		return dcp_tshard_no_memory(r);
+		return dcp_shard_no_memory(r);
 	t->pieces = p;
 	for (; rc == 0 && t->npieces < n; t->npieces++)
-		rc = dcp_tshard_place(r, &p[t->npieces], tt, &box[t->npieces]);
+		rc = dcp_shard_place(r, &p[t->npieces], tt, &box[t->npieces]);
 	return rc;
 }
 
-static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
+static int check_local(struct dcp_shard_reading *r, const struct dcp_cut *cut,
 		       uint32_t local_ndim, const uint64_t *local)
 {
 	uint64_t want[DCP_MAX_NDIM], volume;
@@ -311,18 +315,17 @@ static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 				" along dimension %u; its placements expect %u and %" PRIu64,
 				local_ndim, dcp_s(local_ndim), k < local_ndim ? local[k] : 0, k,
 				ndim, want[k]);
-	return dcp_tshard_damaged(r, "local part has dimensions where it should have none");
+	return dcp_shard_damaged(r, "local part has dimensions where it should have none");
 }
 
 /* Read the local part, a single tensor (@tt) or several. */
-static int read_local(struct dcp_tshard_reading *r, struct dcp_pv v,
-		      struct dcp_torch_tensor *tt)
+static int read_local(struct dcp_shard_reading *r, struct dcp_pv v, struct dcp_torch_tensor *tt)
 {
-	struct dcp_tshard *out = r->out;
+	struct dcp_shard *out = r->out;
 	struct dcp_torch_parts parts;
 
 	if (dcp_torch_is_tensor(v) || !dcp_torch_parts(v, &parts) || !parts.wraps)
-		return dcp_tshard_local(r, v, tt);
+		return dcp_shard_local(r, v, tt);
 	tt->ndim = parts.ndim;
 	memcpy(tt->shape, parts.shape, sizeof(tt->shape));
 	out->parted = true;
@@ -330,29 +333,29 @@ static int read_local(struct dcp_tshard_reading *r, struct dcp_pv v,
 	out->class = parts.kind;
 	out->local_shape =
 		dcp_arena_dup(r->arena, parts.shape, parts.ndim, sizeof(*parts.shape));
-	return out->local_shape ? 0 : dcp_tshard_no_memory(r);
+	return out->local_shape ? 0 : dcp_shard_no_memory(r);
 }
 
-static int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f)
+static int dcp_shard_dtensor(struct dcp_shard_reading *r, const struct dcp_shard_found *f)
 {
 	const struct dcp_pv *local = find_attribute(f->state, "_local_tensor");
 	const struct dcp_pv *spec = find_attribute(f->state, "_spec");
-	struct dcp_tplace p[DCP_TPLACE_MAX];
+	struct dcp_torch_placement p[DCP_TORCH_PLACEMENT_MAX];
 	struct dcp_torch_tensor tt;
 	struct dcp_cut cut;
 	size_t np = 0;
 	int rc;
 
 	if (!local || !spec || f->n < 3)
-		return dcp_tshard_damaged(r, "_local_tensor, _spec or size is missing");
-	rc = dcp_tshard_set_shape(r, f->arg[2]);
+		return dcp_shard_damaged(r, "_local_tensor, _spec or size is missing");
+	rc = dcp_shard_set_shape(r, f->arg[2]);
 	if (rc == 0)
 		rc = read_local(r, *local, &tt);
 	if (rc == 0)
 		rc = read_places(r, *spec, p, &np);
 	if (rc == 0)
-		rc = dcp_tplace_cut(p, (uint32_t)np, r->out->t.ndim, r->out->t.shape, r->arena,
-				    &cut, r->err);
+		rc = dcp_torch_placement_cut(p, (uint32_t)np, r->out->t.ndim, r->out->t.shape,
+					     r->arena, &cut, r->err);
 	if (rc == 0)
 		rc = check_local(r, &cut, tt.ndim, tt.shape);
 	if (rc == 0)
@@ -376,9 +379,9 @@ static bool is_called(struct dcp_pv v, const char *function)
 	       is_torch(v.node->obj->callable, function);
 }
 
-static struct dcp_tshard_found look_at_value(struct dcp_pv v)
+static struct dcp_shard_found look_at_value(struct dcp_pv v)
 {
-	struct dcp_tshard_found f = { .kind = DCP_TSHARD_NEITHER };
+	struct dcp_shard_found f = { .kind = DCP_SHARD_NEITHER };
 	struct dcp_pv class = { 0 };
 
 	for (int i = 0; i < MAX_WRAPPERS && (is_called(v, "_rebuild_parameter") ||
@@ -403,20 +406,20 @@ static struct dcp_tshard_found look_at_value(struct dcp_pv v)
 		class = v.node->obj->callable; /* torch 1.12's were not tensors yet */
 		f.state = v.node->obj->state;
 	}
-	f.kind = is_torch(class, "DTensor")         ? DCP_TSHARD_DTENSOR
-		 : is_torch(class, "ShardedTensor") ? DCP_TSHARD_SHARDED
-						    : DCP_TSHARD_NEITHER;
+	f.kind = is_torch(class, "DTensor")         ? DCP_SHARD_DTENSOR
+		 : is_torch(class, "ShardedTensor") ? DCP_SHARD_SHARDED
+						    : DCP_SHARD_NEITHER;
 	return f;
 }
 
-bool dcp_tshard_is(struct dcp_pv v)
+bool dcp_shard_is(struct dcp_pv v)
 {
-	return look_at_value(v).kind != DCP_TSHARD_NEITHER;
+	return look_at_value(v).kind != DCP_SHARD_NEITHER;
 }
 
 /* ---- what both have ---- */
 
-static void see_whole(struct dcp_tshard *s)
+static void see_whole(struct dcp_shard *s)
 {
 	const struct dcp_tensor *t = &s->t;
 	uint64_t volume;
@@ -432,43 +435,43 @@ static void see_whole(struct dcp_tshard *s)
 /* ---- ShardedTensor ---- */
 
 /* Returns 1 when the shard holds elements. */
-static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_piece *p)
+static int read_shard(struct dcp_shard_reading *r, struct dcp_pv v, struct dcp_piece *p)
 {
 	const struct dcp_pv *tensor = dcp_pv_get(v, "tensor");
 	const struct dcp_pv metadata = dcp_pv_at(v, "metadata");
 	const struct dcp_pv *lo = dcp_pv_get(metadata, "shard_offsets");
 	const struct dcp_pv *len = dcp_pv_get(metadata, "shard_sizes");
 	uint64_t dims[2][DCP_MAX_NDIM], volume;
-	struct dcp_tplace_box box = { .at = dcp_origin };
+	struct dcp_torch_placement_box box = { .at = dcp_origin };
 	struct dcp_torch_tensor tt;
 	uint32_t n[2];
 	int rc;
 
 	if (!tensor || !lo || !len)
-		return dcp_tshard_damaged(r, "local shard lacks its tensor, offsets or sizes");
-	rc = dcp_tfield_dims(*lo, "shard_offsets", dims[0], &n[0], r->err);
+		return dcp_shard_damaged(r, "local shard lacks its tensor, offsets or sizes");
+	rc = dcp_torch_field_dims(*lo, "shard_offsets", dims[0], &n[0], r->err);
 	if (rc == 0)
-		rc = dcp_tfield_dims(*len, "shard_sizes", dims[1], &n[1], r->err);
+		rc = dcp_torch_field_dims(*len, "shard_sizes", dims[1], &n[1], r->err);
 	if (rc == 0)
-		rc = dcp_tshard_local(r, *tensor, &tt);
+		rc = dcp_shard_local(r, *tensor, &tt);
 	if (rc < 0)
 		return rc;
 	if (n[0] != r->out->t.ndim || n[1] != n[0] || tt.ndim != n[0] ||
 	    memcmp(tt.shape, dims[1], n[1] * sizeof(dims[1][0])) != 0)
-		return dcp_tshard_damaged(
+		return dcp_shard_damaged(
 			r, "local shard has another shape than its metadata says");
 	if (!dcp_shape_volume(dims[1], n[1], &volume) || volume == 0)
 		return 0;
 	box.lo = dcp_arena_dup(r->arena, dims[0], n[0], sizeof(**dims));
 	box.len = dcp_arena_dup(r->arena, dims[1], n[1], sizeof(**dims));
 	if (!box.lo || !box.len)
-		return dcp_tshard_no_memory(r);
-	rc = dcp_tshard_place(r, p, &tt, &box);
+		return dcp_shard_no_memory(r);
+	rc = dcp_shard_place(r, p, &tt, &box);
 	return rc < 0 ? rc : 1;
 }
 
 /* A rank without shards knows the type from the metadata alone. */
-static int read_properties(struct dcp_tshard_reading *r, struct dcp_pv metadata)
+static int read_properties(struct dcp_shard_reading *r, struct dcp_pv metadata)
 {
 	const struct dcp_pv *properties = dcp_pv_get(metadata, "tensor_properties");
 	const char *name;
@@ -476,17 +479,17 @@ static int read_properties(struct dcp_tshard_reading *r, struct dcp_pv metadata)
 	int rc;
 
 	if (!properties)
-		return dcp_tshard_damaged(r, "metadata has no tensor_properties");
-	rc = dcp_tfield_dtype(*properties, &name, r->err);
+		return dcp_shard_damaged(r, "metadata has no tensor_properties");
+	rc = dcp_torch_field_dtype(*properties, &name, r->err);
 	if (rc < 0)
 		return rc;
 	dtype = dcp_dtype_from_torch(name, strlen(name));
-	return dcp_tshard_set_dtype(
+	return dcp_shard_set_dtype(
 		r, dtype == DCP_DTYPE_OTHER ? name : dcp_dtype_info(dtype)->name, dtype,
 		dcp_torch_itemsize(name));
 }
 
-static int read_sharded(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f)
+static int read_sharded(struct dcp_shard_reading *r, const struct dcp_shard_found *f)
 {
 	size_t n, nshards;
 	const struct dcp_pv *part = dcp_pv_items(f->state, &n), *shard, *size;
@@ -496,18 +499,18 @@ static int read_sharded(struct dcp_tshard_reading *r, const struct dcp_tshard_fo
 	/* (local shards, metadata, process group, sharding spec, init_rrefs) */
 	size = n >= 2 ? dcp_pv_get(part[1], "size") : NULL;
 	if (f->state.type != DCP_PV_TUPLE || !size)
-		return dcp_tshard_damaged(r, "state has no metadata");
-	rc = dcp_tshard_set_shape(r, *size);
+		return dcp_shard_damaged(r, "state has no metadata");
+	rc = dcp_shard_set_shape(r, *size);
 	if (rc == 0)
 		rc = read_properties(r, part[1]);
 	if (rc < 0)
 		return rc;
 	shard = dcp_pv_items(part[0], &nshards);
-	if (nshards > DCP_TSHARD_MAX_PIECES)
-		return dcp_tshard_damaged(r, "local shards are too many");
+	if (nshards > DCP_SHARD_MAX_PIECES)
+		return dcp_shard_damaged(r, "local shards are too many");
 	p = dcp_arena_calloc(r->arena, nshards + 1, sizeof(*p));
 	if (!p)
-		return dcp_tshard_no_memory(r);
+		return dcp_shard_no_memory(r);
 	r->out->t.pieces = p;
 	for (size_t i = 0; i < nshards; i++) {
 		rc = read_shard(r, shard[i], &p[r->out->t.npieces]);
@@ -518,25 +521,25 @@ static int read_sharded(struct dcp_tshard_reading *r, const struct dcp_tshard_fo
 	return 0;
 }
 
-int dcp_tshard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, uint64_t base,
-		    struct dcp_arena *arena, struct dcp_tshard *out, struct dcp_err *err)
+int dcp_shard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, uint64_t base,
+		   struct dcp_arena *arena, struct dcp_shard *out, struct dcp_err *err)
 {
-	struct dcp_tshard_reading r = { t, file, base, arena, out, err };
-	struct dcp_tshard_found f = look_at_value(v);
+	struct dcp_shard_reading r = { t, file, base, arena, out, err };
+	struct dcp_shard_found f = look_at_value(v);
 	int rc;
 
-	*out = (struct dcp_tshard){ .what = f.kind == DCP_TSHARD_DTENSOR ? "DTensor"
-									 : "ShardedTensor" };
-	if (f.kind == DCP_TSHARD_NEITHER)
+	*out = (struct dcp_shard){ .what = f.kind == DCP_SHARD_DTENSOR ? "DTensor"
+								       : "ShardedTensor" };
+	if (f.kind == DCP_SHARD_NEITHER)
 		return 0;
-	rc = f.kind == DCP_TSHARD_DTENSOR ? dcp_tshard_dtensor(&r, &f) : read_sharded(&r, &f);
+	rc = f.kind == DCP_SHARD_DTENSOR ? dcp_shard_dtensor(&r, &f) : read_sharded(&r, &f);
 	if (rc < 0)
 		return rc;
 	see_whole(out);
 	return 1;
 }
 
-const char *dcp_tshard_region(char *buf, size_t n, const struct dcp_piece *p, uint32_t ndim)
+const char *dcp_shard_region(char *buf, size_t n, const struct dcp_piece *p, uint32_t ndim)
 {
 	size_t at = 0;
 

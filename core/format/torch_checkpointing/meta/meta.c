@@ -13,7 +13,7 @@
 #include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 
-int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err)
+int dcp_items_work(struct dcp_items_meta *m, uint64_t n, struct dcp_err *err)
 {
 	m->work += n;
 	m->exhausted = m->work > m->work_limit;
@@ -25,7 +25,7 @@ int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err)
 			m->work_limit);
 }
 
-void dcp_titems_meta_finish(struct dcp_titems_meta *m)
+void dcp_items_meta_finish(struct dcp_items_meta *m)
 {
 	dcp_arena_finish(&m->arena);
 	dcp_intern_finish(&m->names);
@@ -38,51 +38,49 @@ void dcp_titems_meta_finish(struct dcp_titems_meta *m)
 	dcp_buf_finish(&m->scratch);
 }
 
-struct dcp_titems_entry *dcp_titems_entries(const struct dcp_titems_meta *m)
+struct dcp_items_entry *dcp_items_entries(const struct dcp_items_meta *m)
 {
-	return DCP_ITEMS(m->entries, struct dcp_titems_entry);
+	return DCP_ITEMS(m->entries, struct dcp_items_entry);
 }
 
-struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m)
+struct dcp_items_item *dcp_items_items(const struct dcp_items_meta *m)
 {
-	return DCP_ITEMS(m->items, struct dcp_titems_item);
+	return DCP_ITEMS(m->items, struct dcp_items_item);
 }
 
-size_t dcp_titems_nentries(const struct dcp_titems_meta *m)
+size_t dcp_items_nentries(const struct dcp_items_meta *m)
 {
-	return DCP_NITEMS(m->entries, struct dcp_titems_entry);
+	return DCP_NITEMS(m->entries, struct dcp_items_entry);
 }
 
-const struct dcp_titems_entry *dcp_titems_entry(const struct dcp_titems_meta *m, size_t i)
+const struct dcp_items_entry *dcp_items_entry(const struct dcp_items_meta *m, size_t i)
 {
-	return &dcp_titems_entries(m)[i];
+	return &dcp_items_entries(m)[i];
 }
 
-const struct dcp_titems_entry *dcp_titems_find(const struct dcp_titems_meta *m, const char *key)
+const struct dcp_items_entry *dcp_items_find(const struct dcp_items_meta *m, const char *key)
 {
 	uint32_t i = dcp_intern_find(&m->keys, key, strlen(key));
 
-	return i == DCP_INTERN_NONE ? NULL : &dcp_titems_entries(m)[i];
+	return i == DCP_INTERN_NONE ? NULL : &dcp_items_entries(m)[i];
 }
 
-const struct dcp_titems_rank *dcp_titems_list_find(const struct dcp_titems_list *l,
-						   uint32_t rank)
+const struct dcp_items_rank *dcp_items_list_find(const struct dcp_items_list *l, uint32_t rank)
 {
 	return DCP_FIND(&rank, l->by_rank, l->n, dcp_by_u32);
 }
 
-const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry *e,
-						   uint32_t rank)
+const struct dcp_items_group *dcp_items_group_of(const struct dcp_items_entry *e, uint32_t rank)
 {
-	for (const struct dcp_titems_group *g = e->first; g; g = g->next)
-		if (g->ranks && dcp_titems_list_find(g->ranks, rank))
+	for (const struct dcp_items_group *g = e->first; g; g = g->next)
+		if (g->ranks && dcp_items_list_find(g->ranks, rank))
 			return g;
 	return NULL;
 }
 
-int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *number)
+int dcp_items_get_item(struct dcp_items_meta *m, const char *name, uint32_t *number)
 {
-	struct dcp_titems_item fresh = { 0 };
+	struct dcp_items_item fresh = { 0 };
 	int rc = dcp_intern_str(&m->names, name, number);
 
 	if (rc != 1)
@@ -97,8 +95,8 @@ int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *n
  */
 
 struct reading {
-	struct dcp_titems_meta *m;
-	struct dcp_titems_group *g;
+	struct dcp_items_meta *m;
+	struct dcp_items_group *g;
 	struct dcp_err *err;
 };
 
@@ -109,21 +107,21 @@ static int fail_damaged(const struct reading *r, const char *why)
 
 /* ---- lists of ranks ---- */
 
-static int make_list(struct dcp_titems_meta *m, const uint32_t *rank, size_t n)
+static int make_list(struct dcp_items_meta *m, const uint32_t *rank, size_t n)
 {
-	struct dcp_titems_list *l =
+	struct dcp_items_list *l =
 		dcp_arena_alloc(&m->arena, sizeof(*l) + n * sizeof(l->by_rank[0]));
 
 	if (!l)
 		return -ENOMEM;
 	l->n = n;
 	for (size_t i = 0; i < n; i++)
-		l->by_rank[i] = (struct dcp_titems_rank){ rank[i], (uint32_t)i };
+		l->by_rank[i] = (struct dcp_items_rank){ rank[i], (uint32_t)i };
 	DCP_SORT(l->by_rank, n, dcp_by_u32);
 	return dcp_buf_add(&m->shared, &l, sizeof(l));
 }
 
-static bool has_twice(const struct dcp_titems_list *l)
+static bool has_twice(const struct dcp_items_list *l)
 {
 	for (size_t i = 1; i < l->n; i++)
 		if (l->by_rank[i - 1].rank == l->by_rank[i].rank)
@@ -133,18 +131,18 @@ static bool has_twice(const struct dcp_titems_list *l)
 
 /* Read the tuple or list @v of ranks; equal lists share one. */
 static int read_list(const struct reading *r, struct dcp_pv v,
-		     const struct dcp_titems_list **out)
+		     const struct dcp_items_list **out)
 {
-	struct dcp_titems_meta *m = r->m;
-	const struct dcp_titems_list *l;
+	struct dcp_items_meta *m = r->m;
+	const struct dcp_items_list *l;
 	uint32_t number;
 	size_t n;
 	const struct dcp_pv *item = dcp_pv_items(v, &n);
 	int rc;
 
-	if (n == 0 || n > DCP_TITEMS_MAX_RANKS)
+	if (n == 0 || n > DCP_ITEMS_MAX_RANKS)
 		return fail_damaged(r, "its list of ranks is missing, empty or too long");
-	rc = dcp_titems_work(m, n, r->err);
+	rc = dcp_items_work(m, n, r->err);
 	if (rc < 0)
 		return rc;
 	dcp_buf_reset(&m->scratch);
@@ -152,7 +150,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 		uint64_t rank;
 		uint32_t small;
 
-		if (!dcp_pv_u64(item[i], &rank) || rank >= DCP_TITEMS_MAX_RANKS)
+		if (!dcp_pv_u64(item[i], &rank) || rank >= DCP_ITEMS_MAX_RANKS)
 			return fail_damaged(r, "its list of ranks holds something else");
 		small = (uint32_t)rank;
 		dcp_buf_add(&m->scratch, &small, sizeof(small));
@@ -165,7 +163,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 		rc = make_list(m, DCP_ITEMS(m->scratch, uint32_t), n);
 	if (rc < 0)
 		return -ENOMEM;
-	l = DCP_ITEMS(m->shared, struct dcp_titems_list *)[number];
+	l = DCP_ITEMS(m->shared, struct dcp_items_list *)[number];
 	if (has_twice(l))
 		return fail_damaged(r, "its list of ranks holds one of them twice");
 	*out = l;
@@ -183,7 +181,7 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 
 	if (!name || strncmp(name, "torch.", 6) != 0 || !shape)
 		return fail_damaged(r, "its dtype or global_shape is missing");
-	rc = dcp_tfield_dims(*shape, "global_shape", dims, &r->g->ndim, r->err);
+	rc = dcp_torch_field_dims(*shape, "global_shape", dims, &r->g->ndim, r->err);
 	if (rc < 0)
 		return rc;
 	r->g->shape = dcp_arena_dup(&r->m->arena, dims, r->g->ndim, sizeof(*dims));
@@ -193,18 +191,18 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 
 /* ---- DTensorShardingMetadata ---- */
 
-static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplace *p)
+static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_torch_placement *p)
 {
 	const struct dcp_pv dim = dcp_pv_at(v, "dim");
 	const char *name = dcp_pv_str(dcp_pv_at(v, "type")) ?: "nothing";
 	uint64_t n = 0;
 
-	p->kind = DCP_TPLACE_REPLICATE;
+	p->kind = DCP_TORCH_PLACEMENT_REPLICATE;
 	if (strcmp(name, "Replicate") == 0)
 		return 0;
-	p->kind = DCP_TPLACE_SHARD;
+	p->kind = DCP_TORCH_PLACEMENT_SHARD;
 	if (strcmp(name, "StridedShard") == 0)
-		p->kind = DCP_TPLACE_STRIDED;
+		p->kind = DCP_TORCH_PLACEMENT_STRIDED;
 	else if (strcmp(name, "Shard") != 0)
 		return dcp_fail(r->err, -ENOTSUP,
 				"it is placed by %.60s, expected Shard, StridedShard or "
@@ -215,13 +213,14 @@ static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplac
 	else if (!dcp_pv_u64(dim, &n) || n >= DCP_MAX_NDIM)
 		return fail_damaged(r, "its Shard names no dimension");
 	p->dim = (uint32_t)n;
-	if (p->kind == DCP_TPLACE_STRIDED &&
+	if (p->kind == DCP_TORCH_PLACEMENT_STRIDED &&
 	    !dcp_pv_u64(dcp_pv_at(v, "split_factor"), &p->factor))
 		return fail_damaged(r, "its StridedShard has no split_factor");
 	return 0;
 }
 
-static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tplace *place)
+static int read_mesh(const struct reading *r, struct dcp_pv mesh,
+		     struct dcp_torch_placement *place)
 {
 	const struct dcp_pv *shape = dcp_pv_get(mesh, "mesh_shape");
 	uint64_t dims[DCP_MAX_NDIM], ranks;
@@ -230,7 +229,7 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 
 	if (!shape)
 		return fail_damaged(r, "its mesh has no mesh_shape");
-	rc = dcp_tfield_dims(*shape, "mesh_shape", dims, &n, r->err);
+	rc = dcp_torch_field_dims(*shape, "mesh_shape", dims, &n, r->err);
 	if (rc == 0)
 		rc = read_list(r, dcp_pv_at(mesh, "mesh_data"), &r->g->mesh);
 	if (rc < 0)
@@ -251,14 +250,14 @@ static int read_dtensor(const struct reading *r, struct dcp_pv data)
 {
 	const struct dcp_pv *mesh = dcp_pv_get(data, "mesh_spec"), *item;
 	const struct dcp_pv *placements = dcp_pv_get(data, "placements");
-	struct dcp_tplace *place;
+	struct dcp_torch_placement *place;
 	int rc = 0;
 	size_t n;
 
 	if (!mesh || !placements)
 		return fail_damaged(r, "its mesh_spec or placements are missing");
 	item = dcp_pv_items(*placements, &n);
-	if (n > DCP_TPLACE_MAX)
+	if (n > DCP_TORCH_PLACEMENT_MAX)
 		return fail_damaged(r, "its placements are too many");
 	place = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*place));
 	if (!place)
@@ -285,7 +284,7 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 	if (i >= n)
 		return dcp_fail(r->err, -EBADMSG, "its %s are fewer than its other corners",
 				name);
-	rc = dcp_tfield_dims(item[i], name, dims, &ndim, r->err);
+	rc = dcp_torch_field_dims(item[i], name, dims, &ndim, r->err);
 	if (rc < 0)
 		return rc;
 	if (ndim != r->g->ndim)
@@ -296,7 +295,7 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 }
 
 static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
-		    struct dcp_tplace_box *b)
+		    struct dcp_torch_placement_box *b)
 {
 	int rc = read_corner(r, data, "global_offsets", i, &b->lo);
 
@@ -316,12 +315,12 @@ static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
 static int read_boxes(const struct reading *r, struct dcp_pv data)
 {
 	const struct dcp_pv *list = dcp_pv_get(data, "global_offsets");
-	struct dcp_tplace_box *box;
+	struct dcp_torch_placement_box *box;
 	int rc = 0;
 	size_t n;
 
 	dcp_pv_items(dcp_pv_at(data, "global_offsets"), &n);
-	if (!list || n > DCP_TITEMS_MAX_BOXES)
+	if (!list || n > DCP_ITEMS_MAX_BOXES)
 		return fail_damaged(r, "its global_offsets are missing or too many");
 	box = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*box));
 	if (!box)
@@ -358,10 +357,10 @@ static int read_group(const struct reading *r, struct dcp_pv v)
 	return *name == 'D' ? read_dtensor(r, *data) : read_boxes(r, *data);
 }
 
-int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
-			   struct dcp_titems_group **out, struct dcp_err *err)
+int dcp_items_read_groups(struct dcp_items_meta *m, struct dcp_pv v,
+			  struct dcp_items_group **out, struct dcp_err *err)
 {
-	struct dcp_titems_group **last = out;
+	struct dcp_items_group **last = out;
 	const struct dcp_pv *item;
 	size_t n;
 
@@ -386,8 +385,7 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
  * Reading layouts: which file holds an item of a rank.
  */
 
-static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
-		       struct dcp_titems_layout *out)
+static int read_layout(struct dcp_items_meta *m, struct dcp_pv v, struct dcp_items_layout *out)
 {
 	static const char *const names[] = { "TorchSerialization", "JsonSerialization",
 					     "RawSerialization", "SafetensorsSerialization" };
@@ -395,23 +393,23 @@ static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
 	const char *text = dcp_pv_str(dcp_pv_at(v, "file_path"));
 	size_t i = 0;
 
-	out->coding = DCP_TITEMS_TORCH;
+	out->coding = DCP_ITEMS_TORCH;
 	if (v.type == DCP_PV_NONE)
 		return 0;
 	out->path = dcp_arena_strdup(&m->arena, text ?: "");
 	while (type && i < DCP_LEN(names) && !dcp_pv_is_str(*type, names[i]))
 		i++;
-	out->coding = type ? (enum dcp_titems_coding)i : DCP_TITEMS_UNKNOWN;
+	out->coding = type ? (enum dcp_items_coding)i : DCP_ITEMS_UNKNOWN;
 	if (!text || !*text)
 		out->error = "metadata.pkl names no file for it";
-	else if (out->coding == DCP_TITEMS_UNKNOWN)
+	else if (out->coding == DCP_ITEMS_UNKNOWN)
 		out->error = "metadata.pkl says that it is written in a way other than "
 			     "torch.save, JSON, raw bytes or safetensors";
 	return out->path ? 0 : -ENOMEM;
 }
 
-const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_item *it,
-						     uint32_t rank)
+const struct dcp_items_layout *dcp_items_layout_of(const struct dcp_items_item *it,
+						   uint32_t rank)
 {
 	return DCP_FIND(&rank, it->layout, it->nlayouts, dcp_by_u32);
 }
@@ -426,20 +424,20 @@ static bool read_rank(struct dcp_pv v, uint32_t *out)
 		 : !dcp_pv_u64(v, &n))
 		return false;
 	*out = (uint32_t)n;
-	return n < DCP_TITEMS_MAX_RANKS;
+	return n < DCP_ITEMS_MAX_RANKS;
 }
 
 static int fail_wrong_rank(struct dcp_err *err)
 {
 	return dcp_fail(err, -EBADMSG,
 			"a file belongs to something that is not a rank below %u",
-			DCP_TITEMS_MAX_RANKS);
+			DCP_ITEMS_MAX_RANKS);
 }
 
-int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct dcp_pv v,
-			    struct dcp_err *err)
+int dcp_items_read_layouts(struct dcp_items_meta *m, uint32_t number, struct dcp_pv v,
+			   struct dcp_err *err)
 {
-	struct dcp_titems_layout *all;
+	struct dcp_items_layout *all;
 	const struct dcp_pv *kv;
 	size_t n;
 
@@ -454,28 +452,28 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 			return -ENOMEM;
 	}
 	DCP_SORT(all, n, dcp_by_u32);
-	dcp_titems_items(m)[number].layout = all;
-	dcp_titems_items(m)[number].nlayouts = n;
+	dcp_items_items(m)[number].layout = all;
+	dcp_items_items(m)[number].nlayouts = n;
 	return 0;
 }
 
 /* Add one layout of version 1.0's {rank: {item: layout}} to the list of its item. The list has
  * room for a power of two. */
-static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv name,
+static int add_layout(struct dcp_items_meta *m, uint32_t rank, struct dcp_pv name,
 		      struct dcp_pv v, struct dcp_err *err)
 {
-	struct dcp_titems_layout *all;
-	struct dcp_titems_item *item;
+	struct dcp_items_layout *all;
+	struct dcp_items_item *item;
 	uint32_t number;
 	size_t n;
 
 	if (!dcp_pv_str(name))
 		return dcp_fail(err, -EBADMSG, "a file belongs to an item that is not a str");
-	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
+	if (dcp_items_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
-	item = &dcp_titems_items(m)[number];
+	item = &dcp_items_items(m)[number];
 	n = item->nlayouts;
-	all = (struct dcp_titems_layout *)(uintptr_t)item->layout;
+	all = (struct dcp_items_layout *)(uintptr_t)item->layout;
 	if ((n & (n - 1)) == 0) { /* full: a power of two, or nothing */
 		all = dcp_arena_calloc(&m->arena, n ? 2 * n : 1, sizeof(*all));
 		if (!all)
@@ -489,8 +487,8 @@ static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv na
 	return read_layout(m, v, &all[n]) < 0 ? -ENOMEM : 0;
 }
 
-int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
-				 struct dcp_err *err)
+int dcp_items_read_flat_layouts(struct dcp_items_meta *m, struct dcp_pv root,
+				struct dcp_err *err)
 {
 	size_t n, k;
 	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(root, "rank_to_layout_info_mappings"),
@@ -508,9 +506,9 @@ int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
 			rc = add_layout(m, rank, of[2 * j], of[2 * j + 1], err);
 	}
 	for (size_t i = 0; rc == 0 && i < m->names.n; i++) {
-		const struct dcp_titems_item *it = &dcp_titems_items(m)[i];
+		const struct dcp_items_item *it = &dcp_items_items(m)[i];
 
-		DCP_SORT((struct dcp_titems_layout *)(uintptr_t)it->layout, it->nlayouts,
+		DCP_SORT((struct dcp_items_layout *)(uintptr_t)it->layout, it->nlayouts,
 			 dcp_by_u32);
 	}
 	return rc;

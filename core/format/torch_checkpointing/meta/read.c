@@ -29,8 +29,8 @@ static const char nested[] = "nested_path_to_metadata";
 
 /* Make the list '["layers",0,"w"]' the path of @e, after a first component that is left free for
  * the item. -EBADMSG: a component is neither text nor a number. */
-static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
-		      struct dcp_titems_entry *e)
+static int split_path(struct dcp_items_meta *m, const struct dcp_json *list,
+		      struct dcp_items_entry *e)
 {
 	size_t n = dcp_json_len(list);
 	const char **path = dcp_arena_calloc(&m->arena, n + 1, sizeof(*path));
@@ -60,7 +60,7 @@ static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
 }
 
 /* Give @e, whose path cannot be read, the path's text as its only component. */
-static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
+static int keep_text(struct dcp_items_meta *m, const char *text, struct dcp_items_entry *e)
 {
 	const char **path = dcp_arena_calloc(&m->arena, 2, sizeof(*path));
 
@@ -73,7 +73,7 @@ static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 	return path[1] ? 0 : -ENOMEM;
 }
 
-static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
+static int read_path(struct dcp_items_meta *m, const char *text, struct dcp_items_entry *e)
 {
 	dcp_auto_json struct dcp_json *list = NULL;
 	int rc = dcp_json_parse(text, strlen(text), &list, NULL);
@@ -84,7 +84,7 @@ static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 }
 
 /* Add @e, whose whole path is known, under its key. */
-static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
+static int add_entry(struct dcp_items_meta *m, struct dcp_items_entry *e)
 {
 	uint32_t number;
 	int rc;
@@ -96,7 +96,7 @@ static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
 		rc = dcp_intern_add(&m->keys, m->scratch.p, m->scratch.n, DCP_INTERN_NONE,
 				    &number);
 	if (rc == 0)
-		dcp_titems_entries(m)[number].error =
+		dcp_items_entries(m)[number].error =
 			"metadata.pkl has two paths that are this key when joined with dots";
 	if (rc != 1)
 		return rc;
@@ -106,18 +106,18 @@ static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
 }
 
 /* Make the name of item @number the first component of @e, and add @e. */
-static int give_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t number)
+static int give_item(struct dcp_items_meta *m, struct dcp_items_entry *e, uint32_t number)
 {
-	((const char **)(uintptr_t)e->path)[0] = dcp_titems_items(m)[number].name;
+	((const char **)(uintptr_t)e->path)[0] = dcp_items_items(m)[number].name;
 	e->item = number;
 	return add_entry(m, e);
 }
 
 /* Add an entry of version 1.0, whose path begins with the item. */
-static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
+static int add_flat(struct dcp_items_meta *m, struct dcp_items_entry *e, uint32_t unused)
 {
 	const char *name = e->npath > 1 ? e->path[1] : "";
-	int rc = dcp_titems_get_item(m, name, &e->item);
+	int rc = dcp_items_get_item(m, name, &e->item);
 
 	if (rc < 0)
 		return rc;
@@ -126,26 +126,26 @@ static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint3
 	return add_entry(m, e);
 }
 
-static int read_pair(struct dcp_titems_meta *m, struct dcp_pv path, struct dcp_pv groups,
-		     struct dcp_titems_entry *e, struct dcp_err *err)
+static int read_pair(struct dcp_items_meta *m, struct dcp_pv path, struct dcp_pv groups,
+		     struct dcp_items_entry *e, struct dcp_err *err)
 {
 	const char *text = dcp_pv_str(path);
-	int rc = dcp_titems_work(m, text ? path.node->n : 0, err);
+	int rc = dcp_items_work(m, text ? path.node->n : 0, err);
 
-	*e = (struct dcp_titems_entry){ 0 };
+	*e = (struct dcp_items_entry){ 0 };
 	if (rc < 0)
 		return rc;
 	rc = text ? read_path(m, text, e) : keep_text(m, "(not a str)", e);
-	return rc < 0 ? -ENOMEM : dcp_titems_read_groups(m, groups, &e->first, err);
+	return rc < 0 ? -ENOMEM : dcp_items_read_groups(m, groups, &e->first, err);
 }
 
-static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t npairs,
-		     int (*add)(struct dcp_titems_meta *m, struct dcp_titems_entry *e,
+static int add_pairs(struct dcp_items_meta *m, const struct dcp_pv *kv, size_t npairs,
+		     int (*add)(struct dcp_items_meta *m, struct dcp_items_entry *e,
 				uint32_t item),
 		     uint32_t item, struct dcp_err *err)
 {
 	for (size_t i = 0; i < npairs; i++) {
-		struct dcp_titems_entry e;
+		struct dcp_items_entry e;
 		int rc = read_pair(m, kv[2 * i], kv[2 * i + 1], &e, err);
 
 		if (rc < 0)
@@ -156,7 +156,7 @@ static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t 
 	return 0;
 }
 
-static int add_later(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
+static int add_later(struct dcp_items_meta *m, struct dcp_items_entry *e, uint32_t unused)
 {
 	return dcp_buf_add(&m->pending, e, sizeof(*e));
 }
@@ -176,10 +176,10 @@ static bool are_lists(const struct dcp_pv *kv, size_t npairs)
 
 /* If the pairs of dict @where hold "nested_path_to_metadata", the pending entries belong to the
  * item of that name: add them. */
-static int settle_pending(struct dcp_titems_meta *m, struct dcp_pv where,
+static int settle_pending(struct dcp_items_meta *m, struct dcp_pv where,
 			  const struct dcp_pv *kv, size_t npairs)
 {
-	size_t n = DCP_NITEMS(m->pending, struct dcp_titems_entry);
+	size_t n = DCP_NITEMS(m->pending, struct dcp_items_entry);
 	const char *name = dcp_pv_str(where);
 	bool mine = false;
 	uint32_t item;
@@ -188,10 +188,10 @@ static int settle_pending(struct dcp_titems_meta *m, struct dcp_pv where,
 		mine |= dcp_pv_is_str(kv[2 * i], nested);
 	if (!mine || !name || n == 0)
 		return 0;
-	if (dcp_titems_get_item(m, name, &item) < 0)
+	if (dcp_items_get_item(m, name, &item) < 0)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		if (give_item(m, DCP_ITEMS(m->pending, struct dcp_titems_entry) + i, item) < 0)
+		if (give_item(m, DCP_ITEMS(m->pending, struct dcp_items_entry) + i, item) < 0)
 			return -ENOMEM;
 	dcp_buf_reset(&m->pending);
 	return 0;
@@ -200,7 +200,7 @@ static int settle_pending(struct dcp_titems_meta *m, struct dcp_pv where,
 static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_pv *kv,
 		    size_t npairs, struct dcp_err *err)
 {
-	struct dcp_titems_meta *m = ctx;
+	struct dcp_items_meta *m = ctx;
 	bool flat = dcp_pv_is_str(where, "metadata");
 	int rc;
 
@@ -210,7 +210,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 	return rc < 0 ? rc : 1;
 }
 
-static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_pv v,
+static int read_item(struct dcp_items_meta *m, struct dcp_pv name, struct dcp_pv v,
 		     struct dcp_err *err)
 {
 	size_t n;
@@ -221,14 +221,14 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
 		return dcp_fail(err, -EBADMSG, "its entry of item %.60s is not a dict",
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
-	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
+	if (dcp_items_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
 	rc = add_pairs(m, kv, n, give_item, number, err);
 	layouts = dcp_pv_get(v, "rank_to_layout_info");
-	return rc < 0 || !layouts ? rc : dcp_titems_read_layouts(m, number, *layouts, err);
+	return rc < 0 || !layouts ? rc : dcp_items_read_layouts(m, number, *layouts, err);
 }
 
-static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_err *err)
+static int read_root(struct dcp_items_meta *m, struct dcp_pv root, struct dcp_err *err)
 {
 	const struct dcp_pv *items = dcp_pv_get(root, "metadata"), *kv;
 	const struct dcp_pv *world = dcp_pv_get(root, "world_size");
@@ -241,27 +241,27 @@ static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_e
 			err, -EBADMSG, 0,
 			"the pickle holds %s, expected torch_checkpointing's dict with "
 			"\"metadata\" and \"world_size\"",
-			dcp_tfield_type(root, type, sizeof(type)));
-	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_TITEMS_MAX_RANKS)
+			dcp_torch_field_type(root, type, sizeof(type)));
+	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_ITEMS_MAX_RANKS)
 		return dcp_fail(err, -EBADMSG, "world_size is not a number from 1 to %u",
-				DCP_TITEMS_MAX_RANKS);
+				DCP_ITEMS_MAX_RANKS);
 	dcp_sections_fact(m->version, sizeof(m->version), dcp_pv_at(root, "version"));
 	kv = dcp_pv_pairs(*items, &n);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = is_list(kv[2 * i + 1]) ? add_pairs(m, &kv[2 * i], 1, add_flat, 0, err)
 					    : read_item(m, kv[2 * i], kv[2 * i + 1], err);
-	return rc < 0 ? rc : dcp_titems_read_flat_layouts(m, root, err);
+	return rc < 0 ? rc : dcp_items_read_flat_layouts(m, root, err);
 }
 
-int dcp_titems_meta_read(struct dcp_titems_meta *m, const struct dcp_source *src,
-			 struct dcp_err *err)
+int dcp_items_meta_read(struct dcp_items_meta *m, const struct dcp_source *src,
+			struct dcp_err *err)
 {
 	const struct dcp_pickle_hook hook = { on_pairs, m };
 	const struct dcp_pickle_opts opts = { .hook = &hook };
 	struct dcp_pickle *pickle;
 	int rc;
 
-	*m = (struct dcp_titems_meta){ 0 };
+	*m = (struct dcp_items_meta){ 0 };
 	dcp_arena_init(&m->arena, arena_limit);
 	if (dcp_ckd_mul(&m->work_limit, src->size, WORK_PER_BYTE) ||
 	    dcp_ckd_add(&m->work_limit, m->work_limit, WORK_AT_LEAST))

@@ -435,14 +435,14 @@ static void dcp_file_names_are_known(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		t_case(cases[i].name);
-		assert_int_equal(dcp_tdcp_is_data_name(cases[i].name, &rank), cases[i].data);
+		assert_int_equal(dcp_dcp_is_data_name(cases[i].name, &rank), cases[i].data);
 		if (cases[i].data)
 			assert_int_equal(rank, cases[i].rank);
 	}
-	assert_true(dcp_tdcp_is_rank_name("__7.metadata", ".metadata", &rank) && rank == 7);
-	assert_false(dcp_tdcp_is_rank_name("__7.metadata.tmp", ".metadata", &rank));
-	assert_false(dcp_tdcp_is_rank_name("7.metadata", ".metadata", &rank));
-	assert_false(dcp_tdcp_is_rank_name(".metadata", ".metadata", &rank));
+	assert_true(dcp_dcp_is_rank_name("__7.metadata", ".metadata", &rank) && rank == 7);
+	assert_false(dcp_dcp_is_rank_name("__7.metadata.tmp", ".metadata", &rank));
+	assert_false(dcp_dcp_is_rank_name("7.metadata", ".metadata", &rank));
+	assert_false(dcp_dcp_is_rank_name(".metadata", ".metadata", &rank));
 }
 
 T_TESTS()

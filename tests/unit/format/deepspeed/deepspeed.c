@@ -246,18 +246,18 @@ static const struct {
 	uint32_t mp, dp, layer, expert;
 	bool sharded;
 } names[] = {
-	{ "mp_rank_00_model_states.pt", DCP_DS_MODEL, 0, 0, 0, 0, false },
-	{ "mp_rank_13_model_states.pt", DCP_DS_MODEL, 13, 0, 0, 0, false },
-	{ "zero_pp_rank_7_mp_rank_02_model_states.pt", DCP_DS_MODEL, 2, 7, 0, 0, true },
-	{ "zero_pp_rank_7_mp_rank_02_optim_states.pt", DCP_DS_OPTIM, 2, 7, 0, 0, true },
-	{ "bf16_zero_pp_rank_127_mp_rank_00_optim_states.pt", DCP_DS_OPTIM, 0, 127, 0, 0, true },
-	{ "fp16_zero_pp_rank_1_mp_rank_00_optim_states.pt", DCP_DS_OPTIM, 0, 1, 0, 0, true },
-	{ "zero_pp_rank_1_mp_rank_00optim_states.pt", DCP_DS_OPTIM, 0, 1, 0, 0, true },
-	{ "layer_03-model_01-model_states.pt", DCP_DS_LAYER, 1, 0, 3, 0, false },
-	{ "layer_103-model_states.pt", DCP_DS_LAYER, 0, 0, 103, 0, false },
-	{ "layer_2_expert_5_mp_rank_01_model_states.pt", DCP_DS_EXPERT, 1, 0, 2, 5, false },
-	{ "expert_5_mp_rank_00_model_states.pt", DCP_DS_EXPERT, 0, 0, 0, 5, false },
-	{ "expp_rank_1_mp_rank_00_optim_states.pt", DCP_DS_EXPERT_OPTIM, 0, 0, 0, 1, false },
+	{ "mp_rank_00_model_states.pt", DCP_DEEPSPEED_MODEL, 0, 0, 0, 0, false },
+	{ "mp_rank_13_model_states.pt", DCP_DEEPSPEED_MODEL, 13, 0, 0, 0, false },
+	{ "zero_pp_rank_7_mp_rank_02_model_states.pt", DCP_DEEPSPEED_MODEL, 2, 7, 0, 0, true },
+	{ "zero_pp_rank_7_mp_rank_02_optim_states.pt", DCP_DEEPSPEED_OPTIM, 2, 7, 0, 0, true },
+	{ "bf16_zero_pp_rank_127_mp_rank_00_optim_states.pt", DCP_DEEPSPEED_OPTIM, 0, 127, 0, 0, true },
+	{ "fp16_zero_pp_rank_1_mp_rank_00_optim_states.pt", DCP_DEEPSPEED_OPTIM, 0, 1, 0, 0, true },
+	{ "zero_pp_rank_1_mp_rank_00optim_states.pt", DCP_DEEPSPEED_OPTIM, 0, 1, 0, 0, true },
+	{ "layer_03-model_01-model_states.pt", DCP_DEEPSPEED_LAYER, 1, 0, 3, 0, false },
+	{ "layer_103-model_states.pt", DCP_DEEPSPEED_LAYER, 0, 0, 103, 0, false },
+	{ "layer_2_expert_5_mp_rank_01_model_states.pt", DCP_DEEPSPEED_EXPERT, 1, 0, 2, 5, false },
+	{ "expert_5_mp_rank_00_model_states.pt", DCP_DEEPSPEED_EXPERT, 0, 0, 0, 5, false },
+	{ "expp_rank_1_mp_rank_00_optim_states.pt", DCP_DEEPSPEED_EXPERT_OPTIM, 0, 0, 0, 1, false },
 	{ "bf16_zero_pp_rank_0_mp_rank_00_model_states.pt", -1, 0, 0, 0, 0, false },
 	{ "zero_pp_rank_0_mp_rank_00_optim_states.pt.tmp", -1, 0, 0, 0, 0, false },
 	{ "zero_pp_rank__mp_rank_00_optim_states.pt", -1, 0, 0, 0, 0, false },
@@ -272,11 +272,12 @@ static void file_names_are_parsed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		struct dcp_ds_name n;
-		char back[DCP_DS_NAME_MAX];
+		struct dcp_deepspeed_name n;
+		char back[DCP_DEEPSPEED_NAME_MAX];
 
 		t_case(names[i].name);
-		assert_int_equal(dcp_ds_name_parse(names[i].name, &n), names[i].kind >= 0);
+		assert_int_equal(dcp_deepspeed_name_parse(names[i].name, &n),
+				 names[i].kind >= 0);
 		if (names[i].kind < 0)
 			continue;
 		assert_int_equal(n.kind, names[i].kind);
@@ -285,9 +286,9 @@ static void file_names_are_parsed(void **state)
 		assert_int_equal(n.layer, names[i].layer);
 		assert_int_equal(n.expert, names[i].expert);
 		assert_int_equal(n.sharded, names[i].sharded);
-		if (n.kind > DCP_DS_OPTIM)
+		if (n.kind > DCP_DEEPSPEED_OPTIM)
 			continue;
-		dcp_ds_name_of_rank(&n, n.dp, n.mp, back);
+		dcp_deepspeed_name_of_rank(&n, n.dp, n.mp, back);
 		assert_string_equal(back, names[i].name);
 	}
 }

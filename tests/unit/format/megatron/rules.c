@@ -42,12 +42,12 @@ static void built_in_rules_know_their_keys(void **state)
 		{ "decoder.layers.3.mlp.experts.weight3", -2, false },
 	};
 	/* clang-format on */
-	static const struct dcp_mrules none;
+	static const struct dcp_megatron_rules none;
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_mrule r;
-		bool known = dcp_mrules_find(&none, rows[i].key, &r);
+		struct dcp_megatron_rule r;
+		bool known = dcp_megatron_rules_find(&none, rows[i].key, &r);
 
 		t_case(rows[i].key);
 		assert_int_equal(known, rows[i].dim > -2);
@@ -70,26 +70,26 @@ static void own_rules_are_used(void **state)
 				   "a*  shard( 1 )\n"
 				   "m   shard(0, parts = 4:4:1 : 2)\n"
 				   "*   shard(0)";
-	struct dcp_mrules rules = { 0 };
+	struct dcp_megatron_rules rules = { 0 };
 	struct dcp_err err = { 0 };
-	struct dcp_mrule r;
+	struct dcp_megatron_rule r;
 
 	(void)state;
-	assert_int_equal(dcp_mrules_parse(&rules, text, sizeof(text) - 1, &err), 0);
-	assert_true(dcp_mrules_find(&rules, "x.in_proj.weight", &r));
+	assert_int_equal(dcp_megatron_rules_parse(&rules, text, sizeof(text) - 1, &err), 0);
+	assert_true(dcp_megatron_rules_find(&rules, "x.in_proj.weight", &r));
 	assert_int_equal(r.groups, 5);
 	assert_int_equal(r.line, 3);
-	assert_true(dcp_mrules_find(&rules, "l.linear_fc1.weight", &r));
+	assert_true(dcp_megatron_rules_find(&rules, "l.linear_fc1.weight", &r));
 	assert_true(r.replicate && !r.gated);
-	assert_true(dcp_mrules_find(&rules, "abc", &r));
+	assert_true(dcp_megatron_rules_find(&rules, "abc", &r));
 	assert_int_equal(r.dim, 1);
-	assert_true(dcp_mrules_find(&rules, "m", &r));
+	assert_true(dcp_megatron_rules_find(&rules, "m", &r));
 	assert_int_equal(r.nsizes, 4);
 	assert_int_equal(r.size[0] + 10 * r.size[2] + 100 * r.size[3], 214);
-	assert_true(dcp_mrules_find(&rules, "zzz", &r));
+	assert_true(dcp_megatron_rules_find(&rules, "zzz", &r));
 	assert_int_equal(r.nsizes, 0);
 	assert_int_equal(r.line, 7);
-	dcp_mrules_finish(&rules);
+	dcp_megatron_rules_finish(&rules);
 }
 
 static void bad_rules_are_refused(void **state)
@@ -113,21 +113,22 @@ static void bad_rules_are_refused(void **state)
 		{ "*a*a*a*a*a*a*a*a* replicate\n", "more than 8 stars" },
 	};
 	struct dcp_err err = { 0 };
-	struct dcp_mrules rules = { 0 };
+	struct dcp_megatron_rules rules = { 0 };
 	char longest[2000];
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
 		t_case(rows[i].text);
-		assert_int_equal(
-			dcp_mrules_parse(&rules, rows[i].text, strlen(rows[i].text), &err),
-			-EBADMSG);
+		assert_int_equal(dcp_megatron_rules_parse(&rules, rows[i].text,
+							  strlen(rows[i].text), &err),
+				 -EBADMSG);
 		t_assert_says(&err, rows[i].says);
 	}
 	memset(longest, 'x', sizeof(longest));
-	assert_int_equal(dcp_mrules_parse(&rules, longest, sizeof(longest), &err), -EBADMSG);
-	assert_int_equal(dcp_mrules_parse(&rules, "* \0", 3, &err), -EBADMSG);
-	dcp_mrules_finish(&rules);
+	assert_int_equal(dcp_megatron_rules_parse(&rules, longest, sizeof(longest), &err),
+			 -EBADMSG);
+	assert_int_equal(dcp_megatron_rules_parse(&rules, "* \0", 3, &err), -EBADMSG);
+	dcp_megatron_rules_finish(&rules);
 }
 
 T_TESTS()

@@ -53,13 +53,13 @@ static void same_rows(const struct dcp_axis *a, const struct rows *want)
 	assert_int_equal(at, want->n);
 }
 
-static struct dcp_axis cut(const struct dcp_tplace *p, uint32_t n, uint64_t size,
+static struct dcp_axis cut(const struct dcp_torch_placement *p, uint32_t n, uint64_t size,
 			   struct dcp_arena *arena)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_cut c;
 
-	if (dcp_tplace_cut(p, n, 1, &size, arena, &c, &err) < 0)
+	if (dcp_torch_placement_cut(p, n, 1, &size, arena, &c, &err) < 0)
 		fail_msg("%s", err.msg);
 	return c.axis[0];
 }
@@ -74,9 +74,9 @@ static void shards_are_placed(void **state)
 	for (uint64_t size = 0; size < 20; size++)
 		for (uint64_t n = 1; n < 9; n++)
 			for (uint64_t at = 0; at < n; at++) {
-				struct dcp_tplace p = { .kind = DCP_TPLACE_SHARD,
-							.n = n,
-							.at = at };
+				struct dcp_torch_placement p = {
+					.kind = DCP_TORCH_PLACEMENT_SHARD, .n = n, .at = at
+				};
 				struct rows r = all(size), want = chunk(&r, n, at);
 				struct dcp_axis a = cut(&p, 1, size, &arena);
 
@@ -94,10 +94,10 @@ static void shards_of_shards_are_placed(void **state)
 	dcp_arena_init(&arena, 1 << 26);
 	for (uint64_t size = 0; size < 30; size++)
 		for (uint64_t i = 0; i < 6; i++) {
-			struct dcp_tplace p[] = {
-				{ .kind = DCP_TPLACE_SHARD, .n = 2, .at = i / 3 },
-				{ .kind = DCP_TPLACE_REPLICATE, .n = 7, .at = 6 },
-				{ .kind = DCP_TPLACE_SHARD, .n = 3, .at = i % 3 },
+			struct dcp_torch_placement p[] = {
+				{ .kind = DCP_TORCH_PLACEMENT_SHARD, .n = 2, .at = i / 3 },
+				{ .kind = DCP_TORCH_PLACEMENT_REPLICATE, .n = 7, .at = 6 },
+				{ .kind = DCP_TORCH_PLACEMENT_SHARD, .n = 3, .at = i % 3 },
 			};
 			struct rows r = all(size), half = chunk(&r, 2, i / 3);
 			struct rows want = chunk(&half, 3, i % 3);
@@ -117,12 +117,12 @@ static void strided_shards_are_placed(void **state)
 	dcp_arena_init(&arena, 1 << 26);
 	for (uint64_t size = 0; size < 40; size++)
 		for (uint64_t i = 0; i < 6; i++) {
-			struct dcp_tplace p[] = {
-				{ .kind = DCP_TPLACE_STRIDED,
+			struct dcp_torch_placement p[] = {
+				{ .kind = DCP_TORCH_PLACEMENT_STRIDED,
 				  .factor = 3,
 				  .n = 2,
 				  .at = i / 3 },
-				{ .kind = DCP_TPLACE_SHARD, .n = 3, .at = i % 3 },
+				{ .kind = DCP_TORCH_PLACEMENT_SHARD, .n = 3, .at = i % 3 },
 			};
 			struct rows r = all(size), tp = chunk(&r, 3, i % 3);
 			struct rows want = chunk(&tp, 2, i / 3);
@@ -142,9 +142,10 @@ static void a_strided_shard_alone_is_placed(void **state)
 	dcp_arena_init(&arena, 1 << 26);
 	for (uint64_t size = 0; size < 40; size++)
 		for (uint64_t at = 0; at < 2; at++) {
-			struct dcp_tplace p = {
-				.kind = DCP_TPLACE_STRIDED, .factor = 4, .n = 2, .at = at
-			};
+			struct dcp_torch_placement p = { .kind = DCP_TORCH_PLACEMENT_STRIDED,
+							 .factor = 4,
+							 .n = 2,
+							 .at = at };
 			struct rows r = all(size), want = { .n = 0 };
 			struct dcp_axis a = cut(&p, 1, size, &arena);
 
@@ -162,21 +163,30 @@ static void a_strided_shard_alone_is_placed(void **state)
 static void bad_placements_are_refused(void **state)
 {
 	static const struct {
-		struct dcp_tplace p;
+		struct dcp_torch_placement p;
 		uint64_t size;
 		int code;
 		const char *says;
 	} rows[] = {
-		{ { .kind = DCP_TPLACE_SHARD, .dim = 1, .n = 2 }, 8, -EBADMSG, "Shard(1) of" },
-		{ { .kind = DCP_TPLACE_SHARD, .n = 2, .at = 2 }, 8, -EBADMSG, "coordinate 2" },
-		{ { .kind = DCP_TPLACE_SHARD }, 8, -EBADMSG, "dimension of 0 ranks" },
-		{ { .kind = DCP_TPLACE_STRIDED, .n = 2 }, 8, -EBADMSG, "split_factor 0" },
-		{ { .kind = DCP_TPLACE_STRIDED, .n = 2, .factor = UINT64_MAX },
+		{ { .kind = DCP_TORCH_PLACEMENT_SHARD, .dim = 1, .n = 2 },
+		  8,
+		  -EBADMSG,
+		  "Shard(1) of" },
+		{ { .kind = DCP_TORCH_PLACEMENT_SHARD, .n = 2, .at = 2 },
+		  8,
+		  -EBADMSG,
+		  "coordinate 2" },
+		{ { .kind = DCP_TORCH_PLACEMENT_SHARD }, 8, -EBADMSG, "dimension of 0 ranks" },
+		{ { .kind = DCP_TORCH_PLACEMENT_STRIDED, .n = 2 },
+		  8,
+		  -EBADMSG,
+		  "split_factor 0" },
+		{ { .kind = DCP_TORCH_PLACEMENT_STRIDED, .n = 2, .factor = UINT64_MAX },
 		  8,
 		  -EBADMSG,
 		  "split_factor 18446744073709551615" },
 	};
-	static const struct dcp_tplace many[DCP_TPLACE_MAX + 1];
+	static const struct dcp_torch_placement many[DCP_TORCH_PLACEMENT_MAX + 1];
 	struct dcp_arena arena;
 	struct dcp_err err = { 0 };
 	struct dcp_cut c;
@@ -186,16 +196,17 @@ static void bad_placements_are_refused(void **state)
 	dcp_arena_init(&arena, 1 << 20);
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
 		t_case(rows[i].says);
-		assert_int_equal(
-			dcp_tplace_cut(&rows[i].p, 1, 1, &rows[i].size, &arena, &c, &err),
-			rows[i].code);
+		assert_int_equal(dcp_torch_placement_cut(&rows[i].p, 1, 1, &rows[i].size,
+							 &arena, &c, &err),
+				 rows[i].code);
 		t_assert_says(&err, rows[i].says);
 	}
-	assert_int_equal(dcp_tplace_cut(many, DCP_TPLACE_MAX + 1, 1, &size, &arena, &c, &err),
+	assert_int_equal(dcp_torch_placement_cut(many, DCP_TORCH_PLACEMENT_MAX + 1, 1, &size,
+						 &arena, &c, &err),
 			 -E2BIG);
 	dcp_arena_finish(&arena);
 	dcp_arena_init(&arena, 8);
-	assert_int_equal(dcp_tplace_cut(NULL, 0, 1, &size, &arena, &c, &err), -ENOMEM);
+	assert_int_equal(dcp_torch_placement_cut(NULL, 0, 1, &size, &arena, &c, &err), -ENOMEM);
 	dcp_arena_finish(&arena);
 }
 
@@ -209,7 +220,8 @@ static void huge_shapes_are_refused(void **state)
 	dcp_arena_init(&arena, 1 << 22);
 	for (size_t i = 0; i < DCP_LEN(n); i++)
 		for (size_t k = 0; k < DCP_LEN(n); k++) {
-			struct dcp_tplace p = { .kind = DCP_TPLACE_SHARD, .n = n[k] };
+			struct dcp_torch_placement p = { .kind = DCP_TORCH_PLACEMENT_SHARD,
+							 .n = n[k] };
 			struct dcp_axis first = cut(&p, 1, n[i], &arena), last;
 
 			p.at = n[k] - 1;
@@ -228,32 +240,33 @@ static void cuts_become_boxes_and_pieces(void **state)
 	const struct dcp_axis axis[] = { { rows, 2, 4 }, { columns, 1, 6 } };
 	const struct dcp_cut cut = { .ndim = 2, .axis = axis };
 	const uint64_t shape[] = { 4, 6 }, stride[] = { 1, 4 }, huge[] = { 1ull << 63, 2 };
-	const struct dcp_tplace_box *box, whole = { dcp_origin, dcp_origin, shape };
+	const struct dcp_torch_placement_box *box, whole = { dcp_origin, dcp_origin, shape };
 	struct dcp_piece p = { .off = 100 };
 	struct dcp_arena arena;
 	size_t n;
 
 	(void)state;
 	dcp_arena_init(&arena, 1 << 16);
-	assert_int_equal(dcp_tplace_boxes(&cut, 1, &arena, &box, &n), -E2BIG);
-	assert_int_equal(dcp_tplace_boxes(&cut, 2, &arena, &box, &n), 0);
+	assert_int_equal(dcp_torch_placement_boxes(&cut, 1, &arena, &box, &n), -E2BIG);
+	assert_int_equal(dcp_torch_placement_boxes(&cut, 2, &arena, &box, &n), 0);
 	assert_int_equal(n, 2);
 	assert_int_equal(box[1].lo[0], 20);
 	assert_int_equal(box[1].at[0], 1);
 	assert_int_equal(box[1].len[0], 3);
-	assert_int_equal(dcp_tplace_piece(&box[1], 2, shape, NULL, 2, &arena, &p), 0);
+	assert_int_equal(dcp_torch_placement_piece(&box[1], 2, shape, NULL, 2, &arena, &p), 0);
 	assert_int_equal(p.off, 100 + 6 * 2);
 	assert_int_equal(p.nbytes, 18 * 2);
 	assert_int_equal(p.run_n, 18);
 	assert_int_equal(p.stride[0], 6);
 	p = (struct dcp_piece){ .off = 100 };
-	assert_int_equal(dcp_tplace_piece(&whole, 2, shape, NULL, 2, &arena, &p), 0);
+	assert_int_equal(dcp_torch_placement_piece(&whole, 2, shape, NULL, 2, &arena, &p), 0);
 	assert_null(p.stride);
 	assert_int_equal(p.nbytes, 24 * 2);
-	assert_int_equal(dcp_tplace_piece(&whole, 2, shape, stride, 2, &arena, &p), 0);
+	assert_int_equal(dcp_torch_placement_piece(&whole, 2, shape, stride, 2, &arena, &p), 0);
 	assert_non_null(p.stride);
 	assert_int_equal(p.stride[1], 4);
-	assert_int_equal(dcp_tplace_piece(&whole, 2, huge, NULL, 2, &arena, &p), -EBADMSG);
+	assert_int_equal(dcp_torch_placement_piece(&whole, 2, huge, NULL, 2, &arena, &p),
+			 -EBADMSG);
 	dcp_arena_finish(&arena);
 }
 

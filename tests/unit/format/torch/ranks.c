@@ -215,7 +215,7 @@ static void a_state_is_emitted_below_its_prefix(void **state)
 	struct dcp_source src;
 	struct t_sink s;
 	struct t_zip z;
-	struct dcp_tstate ts = { .prefix = prefix, .nprefix = 1, .file = 3, .base = 1000 };
+	struct dcp_torch_state ts = { .prefix = prefix, .nprefix = 1, .file = 3, .base = 1000 };
 
 	(void)state;
 	stream(&z);
@@ -227,7 +227,7 @@ static void a_state_is_emitted_below_its_prefix(void **state)
 	t_case("each leaf on its own");
 	t_sink_init(&s, NULL);
 	ts.sink = &s.sink;
-	assert_int_equal(dcp_tstate_emit(&ts), 0);
+	assert_int_equal(dcp_torch_state_emit(&ts), 0);
 	t = t_sink_tensor(&s, "p.a");
 	assert_null(t->error);
 	assert_null(t->alias_of);
@@ -252,7 +252,7 @@ static void a_state_is_emitted_below_its_prefix(void **state)
 	t_case("as one object, one tensor emitted by another adapter");
 	t_sink_init(&s, NULL);
 	ts.skip = skip_v;
-	assert_int_equal(dcp_tstate_emit_whole(&ts, "p"), 0);
+	assert_int_equal(dcp_torch_state_emit_whole(&ts, "p"), 0);
 	assert_int_equal(s.nobjects, 1);
 	assert_string_equal(s.object[0].type, "dict");
 	assert_null(t_sink_tensor(&s, "p.v"));
@@ -263,7 +263,7 @@ static void a_state_is_emitted_below_its_prefix(void **state)
 	t_case("inside something compressed");
 	t_sink_init(&s, NULL);
 	ts.sealed = "is sealed";
-	assert_int_equal(dcp_tstate_emit(&ts), 0);
+	assert_int_equal(dcp_torch_state_emit(&ts), 0);
 	assert_string_equal(t_sink_tensor(&s, "p.a")->error, "is sealed");
 	assert_int_equal(t_sink_tensor(&s, "p.a")->npieces, 0);
 	t_sink_finish(&s);

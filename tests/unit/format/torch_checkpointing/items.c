@@ -65,21 +65,21 @@ static void item_names_are_known(void **state)
 		int item; /* characters; -1: not an item's */
 		bool ranked;
 		uint32_t rank;
-		enum dcp_titems_coding coding;
+		enum dcp_items_coding coding;
 	} rows[] = {
-		{ "model_0.pt", 5, true, 0, DCP_TITEMS_TORCH },
-		{ "lr_scheduler_1023.pth", 12, true, 1023, DCP_TITEMS_TORCH },
-		{ "model_rank_3.pt", 5, true, 3, DCP_TITEMS_TORCH },
-		{ "_rank_3.pt", 5, true, 3, DCP_TITEMS_TORCH },
-		{ "ema_1.safetensors", 3, true, 1, DCP_TITEMS_SAFETENSORS },
-		{ "config_12.json", 6, true, 12, DCP_TITEMS_JSON },
-		{ "config.json", 6, false, 0, DCP_TITEMS_JSON },
-		{ "model.pt", 5, false, 0, DCP_TITEMS_TORCH },
-		{ "model_01.pt", 8, false, 0, DCP_TITEMS_TORCH },
-		{ "model_1048576.pt", 13, false, 0, DCP_TITEMS_TORCH },
-		{ "model_x1.pt", 8, false, 0, DCP_TITEMS_TORCH },
-		{ "model_.pt", 6, false, 0, DCP_TITEMS_TORCH },
-		{ "_0.pt", 2, false, 0, DCP_TITEMS_TORCH },
+		{ "model_0.pt", 5, true, 0, DCP_ITEMS_TORCH },
+		{ "lr_scheduler_1023.pth", 12, true, 1023, DCP_ITEMS_TORCH },
+		{ "model_rank_3.pt", 5, true, 3, DCP_ITEMS_TORCH },
+		{ "_rank_3.pt", 5, true, 3, DCP_ITEMS_TORCH },
+		{ "ema_1.safetensors", 3, true, 1, DCP_ITEMS_SAFETENSORS },
+		{ "config_12.json", 6, true, 12, DCP_ITEMS_JSON },
+		{ "config.json", 6, false, 0, DCP_ITEMS_JSON },
+		{ "model.pt", 5, false, 0, DCP_ITEMS_TORCH },
+		{ "model_01.pt", 8, false, 0, DCP_ITEMS_TORCH },
+		{ "model_1048576.pt", 13, false, 0, DCP_ITEMS_TORCH },
+		{ "model_x1.pt", 8, false, 0, DCP_ITEMS_TORCH },
+		{ "model_.pt", 6, false, 0, DCP_ITEMS_TORCH },
+		{ "_0.pt", 2, false, 0, DCP_ITEMS_TORCH },
 		{ "model.safetensors.index.json", -1, false, 0, 0 },
 		{ "model-00001-of-00002.safetensors", -1, false, 0, 0 },
 		{ "metadata.pkl", -1, false, 0, 0 },
@@ -92,8 +92,8 @@ static void item_names_are_known(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_titems_name n;
-		bool is = dcp_titems_name(rows[i].file, &n);
+		struct dcp_items_name n;
+		bool is = dcp_items_name(rows[i].file, &n);
 
 		t_case(rows[i].file);
 		assert_int_equal(is, rows[i].item >= 0);
@@ -104,11 +104,11 @@ static void item_names_are_known(void **state)
 		assert_int_equal(n.rank, rows[i].rank);
 		assert_int_equal(n.coding, rows[i].coding);
 	}
-	assert_true(dcp_titems_rank_dir("rank_12", &rank) && rank == 12);
-	assert_true(dcp_titems_rank_dir("rank3", &rank) && rank == 3);
-	assert_false(dcp_titems_rank_dir("rank_", &rank));
-	assert_false(dcp_titems_rank_dir("ranks", &rank));
-	assert_false(dcp_titems_rank_dir("rank_012", &rank));
+	assert_true(dcp_items_rank_dir("rank_12", &rank) && rank == 12);
+	assert_true(dcp_items_rank_dir("rank3", &rank) && rank == 3);
+	assert_false(dcp_items_rank_dir("rank_", &rank));
+	assert_false(dcp_items_rank_dir("ranks", &rank));
+	assert_false(dcp_items_rank_dir("rank_012", &rank));
 }
 
 /* ---- files ---- */

@@ -15,7 +15,7 @@
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 
-bool dcp_pmeta_is(struct dcp_pv v, const char *name)
+bool dcp_paddle_meta_is(struct dcp_pv v, const char *name)
 {
 	return dcp_pv_is_object(v, "paddle.distributed.flex_checkpoint.dcp.metadata", name) ||
 	       dcp_pv_is_object(v, "paddle.distributed.checkpoint.metadata", name);
@@ -23,7 +23,7 @@ bool dcp_pmeta_is(struct dcp_pv v, const char *name)
 
 /* Limits memory: in a pickle that refers to shared values, a small file can describe a lot. No
  * honest file needs more than m->limit. */
-int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
+int dcp_paddle_meta_check_size(const struct dcp_paddle_meta *m, struct dcp_err *err)
 {
 	const struct dcp_buf *const all[] = { &m->keys,       &m->entries,    &m->records,
 					      &m->heads,      &m->dims,       &m->paths,
@@ -44,25 +44,29 @@ int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
 
 /* ---- keys ---- */
 
-void dcp_pmeta_put_text(struct dcp_buf *b, const struct dcp_pnode *s)
+void dcp_paddle_meta_put_text(struct dcp_buf *b, const struct dcp_pnode *s)
 {
 	for (uint64_t i = 0; i < s->n; i++)
 		dcp_buf_add(b, s->data[i] ? &s->data[i] : "\xc0\x80", s->data[i] ? 1 : 2);
 }
 
-int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
-			 struct dcp_err *err)
+int dcp_paddle_meta_key_number(struct dcp_paddle_meta *m, struct dcp_pv v, uint32_t *number,
+			       struct dcp_err *err)
 {
-	static const struct dcp_pmeta_key fresh = {
-		DCP_PMETA_NONE, DCP_PMETA_NONE, DCP_PMETA_NONE, DCP_PMETA_NONE, 0, 0, false
-	};
+	static const struct dcp_paddle_meta_key fresh = { DCP_PADDLE_META_NONE,
+							  DCP_PADDLE_META_NONE,
+							  DCP_PADDLE_META_NONE,
+							  DCP_PADDLE_META_NONE,
+							  0,
+							  0,
+							  false };
 	int rc;
 
 	if (v.type != DCP_PV_STR)
 		return dcp_fail(err, -EBADMSG, "a key is %s, expected str", dcp_pyjson_type(v));
 	if (memchr(v.node->data, '\0', v.node->n)) {
 		dcp_buf_reset(&m->scratch);
-		dcp_pmeta_put_text(&m->scratch, v.node);
+		dcp_paddle_meta_put_text(&m->scratch, v.node);
 		if (dcp_buf_error(&m->scratch))
 			return -ENOMEM;
 		rc = dcp_intern_add(&m->names, m->scratch.p, m->scratch.n, m->guess, number);
@@ -77,22 +81,22 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 	return dcp_buf_error(&m->keys);
 }
 
-int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why,
-		    struct dcp_err *err)
+int dcp_paddle_meta_spoil(struct dcp_paddle_meta *m, uint32_t key, const struct dcp_err *why,
+			  struct dcp_err *err)
 {
 	uint32_t number;
 	int rc;
 
-	if (dcp_pmeta_key(m, key)->error != DCP_PMETA_NONE)
-		return dcp_pmeta_check_size(m, err);
+	if (dcp_paddle_meta_key(m, key)->error != DCP_PADDLE_META_NONE)
+		return dcp_paddle_meta_check_size(m, err);
 	rc = dcp_intern_str(&m->errors, why->msg, &number);
 	if (rc < 0)
 		return -ENOMEM;
-	dcp_pmeta_key(m, key)->error = number;
-	return dcp_pmeta_check_size(m, err);
+	dcp_paddle_meta_key(m, key)->error = number;
+	return dcp_paddle_meta_check_size(m, err);
 }
 
-void dcp_pmeta_finish(struct dcp_pmeta *m)
+void dcp_paddle_meta_finish(struct dcp_paddle_meta *m)
 {
 	dcp_intern_finish(&m->names);
 	dcp_intern_finish(&m->dtypes);
@@ -107,8 +111,9 @@ void dcp_pmeta_finish(struct dcp_pmeta *m)
 	dcp_buf_finish(&m->scratch);
 }
 
-int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char *what,
-			uint64_t *at, uint32_t *ndim, struct dcp_err *why)
+int dcp_paddle_meta_take_dims(struct dcp_paddle_meta *m, const struct dcp_pv *v,
+			      const char *what, uint64_t *at, uint32_t *ndim,
+			      struct dcp_err *why)
 {
 	const struct dcp_pv *item;
 	int negative = 0;
@@ -137,7 +142,7 @@ int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char 
 	return negative;
 }
 
-static int take_run(struct dcp_pv v, struct dcp_pmeta_box *box, struct dcp_err *why)
+static int take_run(struct dcp_pv v, struct dcp_paddle_meta_box *box, struct dcp_err *why)
 {
 	const struct dcp_pv flat = dcp_pv_at(v, "is_flattened");
 	size_t n;
@@ -156,19 +161,19 @@ static int take_run(struct dcp_pv v, struct dcp_pmeta_box *box, struct dcp_err *
 	return 0;
 }
 
-int dcp_pmeta_take_box(struct dcp_pmeta *m, struct dcp_pv v, bool bare,
-		       struct dcp_pmeta_box *box, struct dcp_err *why)
+int dcp_paddle_meta_take_box(struct dcp_paddle_meta *m, struct dcp_pv v, bool bare,
+			     struct dcp_paddle_meta_box *box, struct dcp_err *why)
 {
 	const struct dcp_pv *len = dcp_pv_get(v, "local_shape");
 	uint32_t nlen = 0;
-	int rc = dcp_pmeta_take_dims(m, dcp_pv_get(v, "global_offset"), "global_offset",
-				     &box->lo, &box->ndim, why);
+	int rc = dcp_paddle_meta_take_dims(m, dcp_pv_get(v, "global_offset"), "global_offset",
+					   &box->lo, &box->ndim, why);
 
 	if (rc == 1)
 		return dcp_fail(why, -EBADMSG, "a piece has a negative global_offset");
-	box->len = DCP_PMETA_NO_DIMS;
+	box->len = DCP_PADDLE_META_NO_DIMS;
 	if (rc == 0 && !(bare && (!len || len->type == DCP_PV_NONE))) {
-		rc = dcp_pmeta_take_dims(m, len, "local_shape", &box->len, &nlen, why);
+		rc = dcp_paddle_meta_take_dims(m, len, "local_shape", &box->len, &nlen, why);
 		if (rc >= 0 && nlen != box->ndim)
 			return dcp_fail(why, -EBADMSG,
 					"a piece has a global_offset of %" PRIu32
@@ -189,18 +194,18 @@ enum { MAX_PATH = 256 }; /* components */
 
 /* ---- state_dict_metadata ---- */
 
-static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_entry *e,
-		      struct dcp_err *why)
+static int take_entry(struct dcp_paddle_meta *m, struct dcp_pv v,
+		      struct dcp_paddle_meta_entry *e, struct dcp_err *why)
 {
 	struct dcp_pv dtype, shape;
 	uint32_t ndim = 0;
 	int rc, part;
 
-	if (!dcp_pmeta_is(v, "LocalTensorMetadata"))
+	if (!dcp_paddle_meta_is(v, "LocalTensorMetadata"))
 		return dcp_fail(why, -EBADMSG,
 				"its metadata lists %s, expected LocalTensorMetadata",
 				dcp_pyjson_type(v));
-	rc = dcp_pmeta_take_box(m, v, false, &e->box, why);
+	rc = dcp_paddle_meta_take_box(m, v, false, &e->box, why);
 	if (rc < 0)
 		return rc;
 	m->generation = (char)DCP_MAX(m->generation, dcp_pv_get(v, "global_shape") ? 'C'
@@ -223,7 +228,7 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 	}
 	if (shape.type == DCP_PV_NONE)
 		return rc;
-	part = dcp_pmeta_take_dims(m, &shape, "global_shape", &e->shape, &ndim, why);
+	part = dcp_paddle_meta_take_dims(m, &shape, "global_shape", &e->shape, &ndim, why);
 	if (part == 1 || (part == 0 && ndim != e->box.ndim))
 		return dcp_fail(why, -EBADMSG,
 				"global_shape does not fit a piece of %" PRIu32 " dimensions",
@@ -231,63 +236,65 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 	return part < 0 ? part : rc;
 }
 
-static void chain_entry(struct dcp_pmeta *m, uint32_t key, const struct dcp_pmeta_entry *e)
+static void chain_entry(struct dcp_paddle_meta *m, uint32_t key,
+			const struct dcp_paddle_meta_entry *e)
 {
-	struct dcp_pmeta_key *k = dcp_pmeta_key(m, key);
-	uint32_t number = dcp_pmeta_nentries(m);
+	struct dcp_paddle_meta_key *k = dcp_paddle_meta_key(m, key);
+	uint32_t number = dcp_paddle_meta_nentries(m);
 
 	if (dcp_buf_add(&m->entries, e, sizeof(*e)) < 0)
 		return;
-	if (k->entry == DCP_PMETA_NONE)
+	if (k->entry == DCP_PADDLE_META_NONE)
 		k->entry = number;
 	else
-		dcp_pmeta_entry(m, k->last_entry)->next = number;
+		dcp_paddle_meta_entry(m, k->last_entry)->next = number;
 	k->last_entry = number;
 }
 
-int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err)
+int dcp_paddle_meta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value,
+			      struct dcp_err *err)
 {
-	struct dcp_pmeta *m = meta;
+	struct dcp_paddle_meta *m = meta;
 	struct dcp_err why = { 0 };
 	const struct dcp_pv *item;
 	uint32_t k;
 	size_t n = 0;
-	int rc = dcp_pmeta_key_number(m, key, &k, err);
+	int rc = dcp_paddle_meta_key_number(m, key, &k, err);
 
 	if (rc < 0)
 		return rc;
-	dcp_pmeta_key(m, k)->named = true;
+	dcp_paddle_meta_key(m, k)->named = true;
 	if (value.type != DCP_PV_LIST && value.type != DCP_PV_TUPLE) {
 		dcp_fail(&why, -EBADMSG, "its metadata is %s, expected a list",
 			 dcp_pyjson_type(value));
-		return dcp_pmeta_spoil(m, k, &why, err);
+		return dcp_paddle_meta_spoil(m, k, &why, err);
 	}
 	item = dcp_pv_items(value, &n);
 	for (size_t i = 0; i < n; i++) {
-		struct dcp_pmeta_entry e = { .shape = DCP_PMETA_NO_DIMS,
-					     .dtype = DCP_PMETA_NONE,
-					     .next = DCP_PMETA_NONE };
+		struct dcp_paddle_meta_entry e = { .shape = DCP_PADDLE_META_NO_DIMS,
+						   .dtype = DCP_PADDLE_META_NONE,
+						   .next = DCP_PADDLE_META_NONE };
 
 		rc = take_entry(m, item[i], &e, &why);
 		if (rc == -ENOMEM)
 			return -ENOMEM;
 		if (rc < 0)
-			return dcp_pmeta_spoil(m, k, &why, err);
+			return dcp_paddle_meta_spoil(m, k, &why, err);
 		if (rc == 0)
 			chain_entry(m, k, &e);
-		rc = i % 256 == 255 ? dcp_pmeta_check_size(m, err) : 0;
+		rc = i % 256 == 255 ? dcp_paddle_meta_check_size(m, err) : 0;
 		if (rc < 0)
 			return rc;
 	}
-	return dcp_pmeta_check_size(m, err);
+	return dcp_paddle_meta_check_size(m, err);
 }
 
 /* ---- storage_metadata ---- */
 
-static int find_file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
+static int find_file_number(struct dcp_paddle_meta *m, struct dcp_pv v, uint32_t *number,
 			    struct dcp_err *why)
 {
-	static const uint32_t none = DCP_PMETA_NONE;
+	static const uint32_t none = DCP_PADDLE_META_NONE;
 	const char *name = dcp_pv_str(v);
 	int rc;
 
@@ -307,11 +314,11 @@ static int find_file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *numb
 	return dcp_buf_error(&m->heads);
 }
 
-static void chain_record(struct dcp_pmeta *m, struct dcp_pmeta_record *r)
+static void chain_record(struct dcp_paddle_meta *m, struct dcp_paddle_meta_record *r)
 {
-	struct dcp_pmeta_key *k = dcp_pmeta_key(m, r->key);
+	struct dcp_paddle_meta_key *k = dcp_paddle_meta_key(m, r->key);
 	uint32_t *head = DCP_ITEMS(m->heads, uint32_t) + r->file;
-	uint32_t number = dcp_pmeta_nrecords(m);
+	uint32_t number = dcp_paddle_meta_nrecords(m);
 
 	r->next = k->record;
 	r->next_in_file = *head;
@@ -321,27 +328,29 @@ static void chain_record(struct dcp_pmeta *m, struct dcp_pmeta_record *r)
 	*head = number;
 }
 
-int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
-			 struct dcp_err *err)
+int dcp_paddle_meta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
+			       struct dcp_err *err)
 {
-	struct dcp_pmeta *m = meta;
-	struct dcp_pmeta_record r = { 0 };
+	struct dcp_paddle_meta *m = meta;
+	struct dcp_paddle_meta_record r = { 0 };
 	struct dcp_pv replica = dcp_pv_at(index, "replica_id");
 	const struct dcp_pv *key;
 	struct dcp_err why = { 0 };
 	int rc;
 
-	key = dcp_pmeta_is(index, "LocalTensorIndex") ? dcp_pv_get(index, "tensor_key") : NULL;
+	key = dcp_paddle_meta_is(index, "LocalTensorIndex") ? dcp_pv_get(index, "tensor_key")
+							    : NULL;
 	if (!key)
 		return dcp_fail(err, -EBADMSG,
 				"storage_metadata has %s for a key, expected LocalTensorIndex",
 				dcp_pyjson_type(index));
-	rc = dcp_pmeta_key_number(m, *key, &r.key, err);
+	rc = dcp_paddle_meta_key_number(m, *key, &r.key, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_pmeta_take_box(m, index, true, &r.box, &why);
+	rc = dcp_paddle_meta_take_box(m, index, true, &r.box, &why);
 	if (rc == 1)
-		return dcp_pmeta_check_size(m, err); /* a piece of negative size is ignored */
+		return dcp_paddle_meta_check_size(
+			m, err); /* a piece of negative size is ignored */
 	if (rc == 0 && replica.type != DCP_PV_NONE && !dcp_pv_u64(replica, &r.replica))
 		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(replica));
 	if (rc == 0)
@@ -349,18 +358,19 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 	if (rc == -ENOMEM || rc == -E2BIG)
 		return -ENOMEM;
 	if (rc < 0)
-		return dcp_pmeta_spoil(m, r.key, &why, err);
+		return dcp_paddle_meta_spoil(m, r.key, &why, err);
 	chain_record(m, &r);
-	return dcp_pmeta_check_size(m, err);
+	return dcp_paddle_meta_check_size(m, err);
 }
 
 /* ---- flat_mapping ---- */
 
 /* Add the path of a key. A path that is not a tuple of str and int is left out: then the key is its
  * own path. */
-int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err)
+int dcp_paddle_meta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value,
+			     struct dcp_err *err)
 {
-	struct dcp_pmeta *m = meta;
+	struct dcp_paddle_meta *m = meta;
 	size_t n = 0, start = m->paths.n;
 	const struct dcp_pv *item = dcp_pv_items(value, &n);
 	uint32_t k;
@@ -369,12 +379,12 @@ int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struc
 	if (key.type != DCP_PV_STR || n == 0 || n > MAX_PATH ||
 	    (value.type != DCP_PV_TUPLE && value.type != DCP_PV_LIST))
 		return 0;
-	rc = dcp_pmeta_key_number(m, key, &k, err);
+	rc = dcp_paddle_meta_key_number(m, key, &k, err);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < n; i++) {
 		if (item[i].type == DCP_PV_STR) {
-			dcp_pmeta_put_text(&m->paths, item[i].node);
+			dcp_paddle_meta_put_text(&m->paths, item[i].node);
 		} else if (item[i].type == DCP_PV_INT) {
 			dcp_buf_printf(&m->paths, "%" PRId64, item[i].i);
 		} else {
@@ -383,9 +393,9 @@ int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struc
 		}
 		dcp_buf_add(&m->paths, "", 1);
 	}
-	dcp_pmeta_key(m, k)->path = start;
-	dcp_pmeta_key(m, k)->npath = (uint32_t)n;
-	return dcp_pmeta_check_size(m, err);
+	dcp_paddle_meta_key(m, k)->path = start;
+	dcp_paddle_meta_key(m, k)->npath = (uint32_t)n;
+	return dcp_paddle_meta_check_size(m, err);
 }
 
 /*
@@ -398,16 +408,16 @@ enum {
 }; /* bytes, and bytes for each byte of the file */
 
 static const struct dcp_section sections[] = {
-	{ "state_dict_metadata", false, dcp_pmeta_add_state },
-	{ "storage_metadata", false, dcp_pmeta_add_record },
-	{ "flat_mapping", true, dcp_pmeta_add_path },
+	{ "state_dict_metadata", false, dcp_paddle_meta_add_state },
+	{ "storage_metadata", false, dcp_paddle_meta_add_record },
+	{ "flat_mapping", true, dcp_paddle_meta_add_path },
 };
 
 static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 {
-	struct dcp_pmeta *m = ctx;
+	struct dcp_paddle_meta *m = ctx;
 
-	if (!dcp_pmeta_is(root, "Metadata"))
+	if (!dcp_paddle_meta_is(root, "Metadata"))
 		return dcp_fail_at(
 			err, -EBADMSG, 0,
 			"the pickle holds %s, expected Metadata of paddle.distributed",
@@ -419,7 +429,8 @@ static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 	return 0;
 }
 
-int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp_err *err)
+int dcp_paddle_meta_read(struct dcp_paddle_meta *m, const struct dcp_source *src,
+			 struct dcp_err *err)
 {
 	const struct dcp_sections all = { sections, DCP_LEN(sections), NULL, look_at_root, m };
 	const uint64_t zero = 0;

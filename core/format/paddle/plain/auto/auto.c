@@ -42,7 +42,7 @@ struct dcp_pdentry {
 };
 
 struct dcp_pdrank {
-	const struct dcp_pdpart *part;
+	const struct dcp_plain_part *part;
 	uint64_t number;
 	struct dcp_pickle *attr;
 	const char *why;             /* not NULL: its tensors cannot be read */
@@ -414,20 +414,20 @@ static int choose_labelled(void *ctx, const char *key)
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct dcp_pdjoin *j = ctx;
-	struct dcp_pdpart part = *j->ranks[j->at].part;
+	struct dcp_plain_part part = *j->ranks[j->at].part;
 	struct dcp_object labelled = *o;
-	struct dcp_pdkey k;
+	struct dcp_plain_key k;
 	int rc;
 
 	part.choose = choose_labelled;
-	rc = dcp_pdkey_init(&k, &part, o->key, o->path, o->npath);
+	rc = dcp_plain_key_init(&k, &part, o->key, o->path, o->npath);
 	if (rc == 1) {
 		labelled.key = k.key;
 		labelled.path = k.path;
 		labelled.npath = k.npath;
 		rc = dcp_emit_object(j->in->sink, &labelled);
 	}
-	dcp_pdkey_finish(&k);
+	dcp_plain_key_finish(&k);
 	return rc;
 }
 
@@ -437,16 +437,16 @@ static int read_params(struct dcp_pdjoin *j)
 	struct dcp_sink sink = {
 		.tensor = on_tensor, .object = on_object, .ctx = j, .next = j->in->sink
 	};
-	struct dcp_pdpart part = *r->part;
+	struct dcp_plain_part part = *r->part;
 	struct dcp_err why = { 0 };
 	int rc;
 
 	part.sink = &sink;
-	rc = dcp_pdpart_emit(j->in->dir, &part, &why);
+	rc = dcp_plain_part_emit(j->in->dir, &part, &why);
 	if (rc == 0 || rc == -ENOMEM || rc == -ENOSPC || !why.code)
 		return rc;
 	r->why = dcp_arena_strdup(&j->copies.arena, why.msg);
-	return r->why ? dcp_pdpart_broken(r->part, why.msg) : -ENOMEM;
+	return r->why ? dcp_plain_part_broken(r->part, why.msg) : -ENOMEM;
 }
 
 /* Write the name of the .pdattr: "w_dist1.pdparams" -> "w_dist1.pdattr". */
@@ -512,8 +512,8 @@ static int read_attr(struct dcp_pdjoin *j)
 	if (rc == 0)
 		return add_said(j, dcp_pickle_root(r->attr));
 	dcp_err_where(&why, rc, "%s", file);
-	return dcp_pdpart_broken(&(struct dcp_pdpart){ .label = file, .sink = j->in->sink },
-				 why.msg);
+	return dcp_plain_part_broken(
+		&(struct dcp_plain_part){ .label = file, .sink = j->in->sink }, why.msg);
 }
 
 static int by_number(const void *a, const void *b)
@@ -525,7 +525,7 @@ static int by_number(const void *a, const void *b)
 
 /* The rank of a file. A file without a rank is in no process_group, so it gets a number that no
  * rank has. */
-static uint64_t rank_number(const struct dcp_pdname *name, size_t i, size_t n)
+static uint64_t rank_number(const struct dcp_plain_name *name, size_t i, size_t n)
 {
 	if (name->one_rank && strcmp(name->extension, "pdparams") == 0)
 		return name->rank;
@@ -533,8 +533,8 @@ static uint64_t rank_number(const struct dcp_pdname *name, size_t i, size_t n)
 }
 
 /* Read the files of all ranks. If a rank's file cannot be read, the reason is kept in the rank. */
-static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
-		      const struct dcp_pdname *names, size_t n)
+static int read_ranks(struct dcp_pdjoin *j, const struct dcp_plain_part *parts,
+		      const struct dcp_plain_name *names, size_t n)
 {
 	size_t nbroken = 0;
 	int rc = 0;
@@ -559,8 +559,8 @@ static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 	return rc;
 }
 
-int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
-	       const struct dcp_pdname *names, size_t n, struct dcp_err *err)
+int dcp_plain_auto(const struct dcp_load *in, const struct dcp_plain_part *parts,
+		   const struct dcp_plain_name *names, size_t n, struct dcp_err *err)
 {
 	struct dcp_pdjoin j = { .in = in, .err = err };
 	int rc;

@@ -12,7 +12,7 @@
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/sink.h"
 
-static int tell_all(struct dcp_tdcp *d, struct t_sink *s, const void *p, size_t n,
+static int tell_all(struct dcp_dcp *d, struct t_sink *s, const void *p, size_t n,
 		    struct dcp_err *err)
 {
 	struct dcp_source src = dcp_source_mem(p, n);
@@ -20,11 +20,11 @@ static int tell_all(struct dcp_tdcp *d, struct t_sink *s, const void *p, size_t 
 	int rc;
 
 	d->in = &in;
-	assert_int_equal(dcp_tmeta_init(&d->meta), 0);
-	rc = dcp_tmeta_read(&d->meta, &src, err);
+	assert_int_equal(dcp_dcp_meta_init(&d->meta), 0);
+	rc = dcp_dcp_meta_read(&d->meta, &src, err);
 	if (rc == 0)
-		rc = dcp_tdcp_emit(d, err);
-	dcp_tmeta_finish(&d->meta);
+		rc = dcp_dcp_emit(d, err);
+	dcp_dcp_meta_finish(&d->meta);
 	return rc;
 }
 
@@ -32,7 +32,7 @@ static int tell_all(struct dcp_tdcp *d, struct t_sink *s, const void *p, size_t 
  * error of the key "bad", and the key "good" must be there without one. */
 static void bad_metadata(const char *name, const char *p, size_t n, int code, const char *says)
 {
-	struct dcp_tdcp d = { 0 };
+	struct dcp_dcp d = { 0 };
 	struct dcp_err err = { 0 };
 	struct t_sink s;
 	const struct dcp_tensor *t;
@@ -99,7 +99,7 @@ static void sections_come_in_any_order(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(orders); i++) {
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-		struct dcp_tdcp d = { 0 };
+		struct dcp_dcp d = { 0 };
 		struct dcp_err err = { 0 };
 		const struct dcp_tensor *t;
 		struct t_sink s;
@@ -138,7 +138,7 @@ static void chunks_out_of_order_are_read(void **state)
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	static int64_t chunks[N * 4];
 	static const int64_t shape[] = { SIDE * 2, SIDE * 3 };
-	struct dcp_tdcp d = { 0 };
+	struct dcp_dcp d = { 0 };
 	const struct dcp_tensor *t;
 	struct dcp_err err = { 0 };
 	struct t_sink s;
@@ -185,7 +185,7 @@ static void the_last_value_of_a_key_counts(void **state)
 	static const int64_t shape[] = { 6 }, before[] = { 4 };
 	static const int64_t all[] = { 0, 6 }, less[] = { 0, 4 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_tdcp d = { 0 };
+	struct dcp_dcp d = { 0 };
 	const struct dcp_tensor *t;
 	struct dcp_err err = { 0 };
 	struct t_sink s;
@@ -225,16 +225,16 @@ static void metadata_of_ranks_is_joined(void **state)
 	static const char *const names[] = { "rank0", "rank2" };
 	struct t_sink s;
 	struct dcp_load in = { .sink = &s.sink };
-	struct dcp_tdcp d = { .in = &in,
-			      .missing = "there is metadata of ranks 0, 2 only",
-			      .rank = names };
+	struct dcp_dcp d = { .in = &in,
+			     .missing = "there is metadata of ranks 0, 2 only",
+			     .rank = names };
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT, ptrs = DCP_BUF_INIT;
 	const char *const *parts;
 	const struct dcp_tensor *t;
 
 	(void)state;
 	t_sink_init(&s, NULL);
-	assert_int_equal(dcp_tmeta_init(&d.meta), 0);
+	assert_int_equal(dcp_dcp_meta_init(&d.meta), 0);
 	for (int r = 0; r < 3; r += 2) {
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 		char file[32];
@@ -255,11 +255,11 @@ static void metadata_of_ranks_is_joined(void **state)
 		t_dcp_end_section(&b);
 		t_dcp_end(&b);
 		src = dcp_source_mem(b.p, b.n);
-		assert_int_equal(dcp_tmeta_read(&d.meta, &src, NULL), 0);
+		assert_int_equal(dcp_dcp_meta_read(&d.meta, &src, NULL), 0);
 	}
-	assert_int_equal(dcp_tdcp_emit(&d, NULL), 0);
+	assert_int_equal(dcp_dcp_emit(&d, NULL), 0);
 	for (uint32_t i = 0; i < 4; i++) { /* each path takes the place of the last */
-		assert_int_equal(dcp_tmeta_path(&d.meta, i, &path, &ptrs, &parts), 1);
+		assert_int_equal(dcp_dcp_meta_path(&d.meta, i, &path, &ptrs, &parts), 1);
 		assert_ptr_equal(parts[0], path.p);
 	}
 	t = t_sink_tensor(&s, "hole");
@@ -274,7 +274,7 @@ static void metadata_of_ranks_is_joined(void **state)
 	assert_int_equal(t->pieces[0].off, 3);
 	assert_string_equal(t_sink_tensor(&s, "quarrel")->error,
 			    "ranks disagree about its dtype or shape");
-	dcp_tmeta_finish(&d.meta);
+	dcp_dcp_meta_finish(&d.meta);
 	t_sink_finish(&s);
 }
 

@@ -8,18 +8,18 @@
 
 static const float values[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
 
-static const struct dcp_parray *find(const struct dcp_pfile *f, const char *key)
+static const struct dcp_paddle_array *find(const struct dcp_paddle_file *f, const char *key)
 {
-	return dcp_pfile_find(f, key, strlen(key));
+	return dcp_paddle_file_find(f, key, strlen(key));
 }
 
-static int read_file(struct dcp_pfile *f, const struct dcp_buf *b, struct dcp_err *err)
+static int read_file(struct dcp_paddle_file *f, const struct dcp_buf *b, struct dcp_err *err)
 {
 	struct dcp_source src = dcp_source_mem(b->p, b->n);
 
 	*err = (struct dcp_err){ 0 };
-	*f = (struct dcp_pfile){ 0 };
-	return dcp_pfile_read(f, &src, err);
+	*f = (struct dcp_paddle_file){ 0 };
+	return dcp_paddle_file_read(f, &src, err);
 }
 
 /* {"UnpackBigParamInfor@@": {"w": {"OriginShape": shape, "slices": names}}} */
@@ -74,8 +74,8 @@ static void slices_of_a_file_are_read(void **state)
 	for (size_t i = 0; i < 2 * DCP_LEN(rows); i++) {
 		size_t row = i / 2;
 		struct dcp_buf b = DCP_BUF_INIT;
-		const struct dcp_parray *a;
-		struct dcp_pfile f;
+		const struct dcp_paddle_array *a;
+		struct dcp_paddle_file f;
 		struct dcp_err err;
 		const float *at = values;
 
@@ -106,7 +106,7 @@ static void slices_of_a_file_are_read(void **state)
 			assert_true(find(&f, "w@@.1")->slice);
 			assert_false(a->slice);
 		}
-		dcp_pfile_finish(&f);
+		dcp_paddle_file_finish(&f);
 		dcp_buf_finish(&b);
 	}
 }
@@ -116,7 +116,7 @@ static void keys_of_a_file_are_read(void **state)
 {
 	const int64_t two = 2, three = 3;
 	struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_pfile f;
+	struct dcp_paddle_file f;
 	struct dcp_err err;
 
 	(void)state;
@@ -140,7 +140,7 @@ static void keys_of_a_file_are_read(void **state)
 	assert_int_equal(find(&f, "pair")->dtype, DCP_DTYPE_F32);
 	assert_int_equal(find(&f, "pair")->part[0].n, 2);
 	assert_null(find(&f, "linear_0.w_0"));
-	dcp_pfile_finish(&f);
+	dcp_paddle_file_finish(&f);
 	dcp_buf_finish(&b);
 }
 
@@ -150,7 +150,7 @@ static void contents_tell_formats_apart(void **state)
 	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],"
 				     "\"data_offsets\":[0,2]}}";
 	struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_pfile f;
+	struct dcp_paddle_file f;
 	struct dcp_err err;
 	uint64_t n = 0x480; /* 80 04: protocol 4 */
 
@@ -163,11 +163,11 @@ static void contents_tell_formats_apart(void **state)
 	if (read_file(&f, &b, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_int_equal(find(&f, "a")->part[0].off, 8 + n);
-	dcp_pfile_finish(&f);
+	dcp_paddle_file_finish(&f);
 	b.p[8 + n - 1] = '}'; /* no header any more */
 	assert_true(read_file(&f, &b, &err) < 0);
 	assert_true(err.msg[0]);
-	dcp_pfile_finish(&f);
+	dcp_paddle_file_finish(&f);
 	dcp_buf_finish(&b);
 }
 

@@ -193,18 +193,18 @@ static void merging_keeps_to_its_budget(void **state)
 	};
 	struct dcp_source src = dcp_source_mem(bytes, sizeof(bytes));
 	uint64_t left = 20000;
-	struct dcp_pdsame same;
+	struct dcp_plain_same same;
 
 	(void)state;
-	assert_int_equal(dcp_pdsame_read(&src, &t, &left, &same), 0);
+	assert_int_equal(dcp_plain_same_read(&src, &t, &left, &same), 0);
 	assert_true(same.known && same.sampled);
 	assert_int_equal(left, 20000 - 4 * 4096);
-	assert_int_equal(dcp_pdsame_read(&src, &t, &left, &same), 0);
+	assert_int_equal(dcp_plain_same_read(&src, &t, &left, &same), 0);
 	assert_false(same.known);
 	assert_int_equal(left, 20000 - 4 * 4096);
 	left = 1 << 20;
 	p.off = 1; /* its end is not there */
-	assert_int_equal(dcp_pdsame_read(&src, &t, &left, &same), 0);
+	assert_int_equal(dcp_plain_same_read(&src, &t, &left, &same), 0);
 	assert_false(same.known);
 }
 

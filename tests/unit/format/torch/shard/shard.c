@@ -55,7 +55,7 @@ static void begin_stream(struct dcp_buf *b)
 	t_pk_str(b, "w");
 }
 
-static int read_w(struct t_zip *z, struct dcp_arena *arena, struct dcp_tshard *sh,
+static int read_w(struct t_zip *z, struct dcp_arena *arena, struct dcp_shard *sh,
 		  struct dcp_err *err)
 {
 	struct dcp_source src = dcp_source_mem(z->b.p, z->b.n);
@@ -67,8 +67,8 @@ static int read_w(struct t_zip *z, struct dcp_arena *arena, struct dcp_tshard *s
 		fail_msg("%s", err->msg);
 	w = dcp_pv_get(dcp_torch_root(t), "w");
 	assert_non_null(w);
-	rc = dcp_tshard_read(t, *w, 3, 1000, arena, sh, err);
-	assert_int_equal(rc != 0, dcp_tshard_is(*w));
+	rc = dcp_shard_read(t, *w, 3, 1000, arena, sh, err);
+	assert_int_equal(rc != 0, dcp_shard_is(*w));
 	dcp_torch_close(t);
 	return rc;
 }
@@ -83,7 +83,7 @@ static int64_t volume(const struct t_dtensor *d)
 }
 
 static int read_dtensor(const struct t_dtensor *d, struct dcp_arena *arena,
-			struct dcp_tshard *sh, struct dcp_err *err)
+			struct dcp_shard *sh, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	int64_t floats = volume(d);
@@ -176,7 +176,7 @@ static void regions(char *text, size_t n, const struct dcp_tensor *t)
 	text[0] = '\0';
 	for (size_t i = 0; i < t->npieces; i++)
 		snprintf(text + strlen(text), n - strlen(text), "%s%s", i ? " " : "",
-			 dcp_tshard_region(one, sizeof(one), &t->pieces[i], t->ndim));
+			 dcp_shard_region(one, sizeof(one), &t->pieces[i], t->ndim));
 }
 
 static void dtensors_are_placed(void **state)
@@ -188,7 +188,7 @@ static void dtensors_are_placed(void **state)
 	dcp_arena_init(&arena, 1 << 20);
 	for (size_t i = 0; i < DCP_LEN(good); i++) {
 		struct dcp_err err = { 0 };
-		struct dcp_tshard sh;
+		struct dcp_shard sh;
 
 		t_case(good[i].what);
 		if (read_dtensor(&good[i].d, &arena, &sh, &err) != 1)
@@ -202,7 +202,7 @@ static void dtensors_are_placed(void **state)
 	}
 	for (size_t i = 0; i < DCP_LEN(bad); i++) {
 		struct dcp_err err = { 0 };
-		struct dcp_tshard sh;
+		struct dcp_shard sh;
 
 		t_case(bad[i].what);
 		assert_int_equal(read_dtensor(&bad[i].d, &arena, &sh, &err), bad[i].code);
@@ -216,7 +216,7 @@ static void offsets_of_shards_are_read(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_arena arena;
-	struct dcp_tshard sh;
+	struct dcp_shard sh;
 
 	(void)state;
 	dcp_arena_init(&arena, 1 << 20);
@@ -240,7 +240,7 @@ static void sharded_tensors_are_read(void **state)
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 		struct dcp_err err = { 0 };
 		struct dcp_arena arena;
-		struct dcp_tshard sh;
+		struct dcp_shard sh;
 		struct t_zip z;
 		char text[256];
 
@@ -278,7 +278,7 @@ static void sharded_tensors_are_read(void **state)
 	}
 }
 
-/* What dcp_tstate_emit() makes of a stream with parts in it. */
+/* What dcp_torch_state_emit() makes of a stream with parts in it. */
 static void a_stream_of_shards_is_emitted(void **state)
 {
 	static const int64_t floats[] = { 20 };
@@ -305,7 +305,8 @@ static void a_stream_of_shards_is_emitted(void **state)
 	src = dcp_source_mem(z.b.p, z.b.n);
 	assert_int_equal(dcp_torch_open(&src, 0, &t, &err), 0);
 	t_sink_init(&s, NULL);
-	assert_int_equal(dcp_tstate_emit(&(struct dcp_tstate){ .t = t, .sink = &s.sink }), 0);
+	assert_int_equal(
+		dcp_torch_state_emit(&(struct dcp_torch_state){ .t = t, .sink = &s.sink }), 0);
 	assert_string_equal(
 		t_sink_tensor(&s, "w")->error,
 		"a DTensor of which only [2:4,0:10] of [7, 10] is in this file: give the "
@@ -324,7 +325,7 @@ static void a_stream_of_shards_is_emitted(void **state)
 
 	t_case("inside something compressed there is no part to read");
 	t_sink_init(&s, NULL);
-	assert_int_equal(dcp_tstate_emit(&(struct dcp_tstate){
+	assert_int_equal(dcp_torch_state_emit(&(struct dcp_torch_state){
 				 .t = t, .sink = &s.sink, .sealed = "is sealed" }),
 			 0);
 	assert_string_equal(t_sink_tensor(&s, "w")->error, "is sealed");
@@ -343,7 +344,7 @@ static void little_memory_is_reported(void **state)
 	(void)state;
 	for (size_t limit = 16; rc == -ENOMEM; limit += 48) {
 		struct dcp_err err = { 0 };
-		struct dcp_tshard sh;
+		struct dcp_shard sh;
 
 		assert_true(limit < 1 << 16);
 		dcp_arena_init(&arena, limit);

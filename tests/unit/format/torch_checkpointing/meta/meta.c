@@ -16,7 +16,7 @@
 static const int64_t shape[] = { 5, 2 }, mesh[] = { 2, 2 }, ranks[] = { 6, 4, 5, 7 };
 static const char *const placed[] = { "T0/2", "S0" };
 
-static int read_file(struct dcp_titems_meta *m, const char *dir, struct dcp_err *err)
+static int read_file(struct dcp_items_meta *m, const char *dir, struct dcp_err *err)
 {
 	struct dcp_input input;
 	struct dcp_dir d;
@@ -24,7 +24,7 @@ static int read_file(struct dcp_titems_meta *m, const char *dir, struct dcp_err 
 
 	assert_int_equal(dcp_dir_open(dir, &d, NULL), 0);
 	assert_int_equal(dcp_dir_input(&d, "metadata.pkl", &input, NULL), 0);
-	rc = dcp_titems_meta_read(m, &input.src, err);
+	rc = dcp_items_meta_read(m, &input.src, err);
 	dcp_input_close(&input);
 	dcp_dir_close(&d);
 	return rc;
@@ -58,10 +58,10 @@ static void every_version_of_metadata_is_read(void **state)
 	(void)state;
 	for (int flat = 0; flat < 2; flat++) {
 		const struct t_titem_meta put = { "model", flat, 8, tensors, 2, files, 3 };
-		const struct dcp_titems_entry *e;
-		const struct dcp_titems_group *g;
-		const struct dcp_titems_item *item;
-		struct dcp_titems_meta m;
+		const struct dcp_items_entry *e;
+		const struct dcp_items_group *g;
+		const struct dcp_items_item *item;
+		struct dcp_items_meta m;
 		struct dcp_err err = { 0 };
 		struct t_dir tree;
 
@@ -72,36 +72,36 @@ static void every_version_of_metadata_is_read(void **state)
 			fail_msg("%s", err.msg);
 		assert_int_equal(m.world, 8);
 		assert_string_equal(m.version, flat ? "" : "2.0");
-		assert_int_equal(dcp_titems_nentries(&m), 2);
-		e = dcp_titems_find(&m, "model.layers.0.w");
+		assert_int_equal(dcp_items_nentries(&m), 2);
+		e = dcp_items_find(&m, "model.layers.0.w");
 		assert_non_null(e);
 		assert_null(e->error);
 		assert_int_equal(e->npath, 4);
 		assert_string_equal(e->path[0], "model");
 		assert_string_equal(e->path[2], "0");
-		assert_null(dcp_titems_group_of(e, 0));
-		g = dcp_titems_group_of(e, 6);
+		assert_null(dcp_items_group_of(e, 0));
+		g = dcp_items_group_of(e, 6);
 		assert_non_null(g);
 		assert_null(g->error);
 		assert_string_equal(g->dtype, "bfloat16");
 		assert_int_equal(g->nplace, 2);
-		assert_int_equal(g->place[0].kind, DCP_TPLACE_STRIDED);
+		assert_int_equal(g->place[0].kind, DCP_TORCH_PLACEMENT_STRIDED);
 		assert_int_equal(g->place[0].factor, 2);
 		assert_int_equal(g->place[1].n, 2);
-		assert_int_equal(dcp_titems_list_find(g->mesh, 6)->at, 0);
-		assert_int_equal(dcp_titems_list_find(g->mesh, 7)->at, 3);
+		assert_int_equal(dcp_items_list_find(g->mesh, 6)->at, 0);
+		assert_int_equal(dcp_items_list_find(g->mesh, 7)->at, 3);
 		/* one list for all that are equal */
 		assert_ptr_equal(g->mesh, g->ranks);
-		assert_ptr_equal(g->mesh, dcp_titems_find(&m, "model")->first->mesh);
-		item = (const struct dcp_titems_item *)(const void *)m.items.p;
+		assert_ptr_equal(g->mesh, dcp_items_find(&m, "model")->first->mesh);
+		item = (const struct dcp_items_item *)(const void *)m.items.p;
 		assert_string_equal(item->name, "model");
 		assert_int_equal(item->nlayouts, 3);
-		assert_string_equal(dcp_titems_layout_of(item, 4)->path, "x/4.safetensors");
-		assert_int_equal(dcp_titems_layout_of(item, 4)->coding, DCP_TITEMS_SAFETENSORS);
-		assert_int_equal(dcp_titems_layout_of(item, 3)->coding, DCP_TITEMS_JSON);
-		assert_null(dcp_titems_layout_of(item, 5)->path);
-		assert_null(dcp_titems_layout_of(item, 0));
-		dcp_titems_meta_finish(&m);
+		assert_string_equal(dcp_items_layout_of(item, 4)->path, "x/4.safetensors");
+		assert_int_equal(dcp_items_layout_of(item, 4)->coding, DCP_ITEMS_SAFETENSORS);
+		assert_int_equal(dcp_items_layout_of(item, 3)->coding, DCP_ITEMS_JSON);
+		assert_null(dcp_items_layout_of(item, 5)->path);
+		assert_null(dcp_items_layout_of(item, 0));
+		dcp_items_meta_finish(&m);
 		t_dir_remove(&tree);
 	}
 }
@@ -121,7 +121,7 @@ static void real_metadata_is_read(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_titems_meta m;
+		struct dcp_items_meta m;
 		struct dcp_err err = { 0 };
 		char path[200];
 
@@ -130,10 +130,10 @@ static void real_metadata_is_read(void **state)
 			 rows[i].dir);
 		if (read_file(&m, path, &err) < 0)
 			fail_msg("%s", err.msg);
-		assert_int_equal(dcp_titems_nentries(&m), rows[i].n);
+		assert_int_equal(dcp_items_nentries(&m), rows[i].n);
 		assert_int_equal(m.world, rows[i].world);
-		assert_non_null(dcp_titems_find(&m, rows[i].key));
-		dcp_titems_meta_finish(&m);
+		assert_non_null(dcp_items_find(&m, rows[i].key));
+		dcp_items_meta_finish(&m);
 	}
 }
 
@@ -161,18 +161,18 @@ static void around(struct dcp_buf *b, const char *item, bool before)
 	t_pk_stop(b);
 }
 
-static int read_bytes(struct dcp_titems_meta *m, const struct dcp_buf *b, struct dcp_err *err)
+static int read_bytes(struct dcp_items_meta *m, const struct dcp_buf *b, struct dcp_err *err)
 {
 	struct dcp_source src = dcp_source_mem(b->p, b->n);
 
-	return dcp_titems_meta_read(m, &src, err);
+	return dcp_items_meta_read(m, &src, err);
 }
 
 /* A dict that comes finished (opcode DICT) is not seen by the hook. */
 static void finished_dicts_are_read(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_titems_meta m;
+	struct dcp_items_meta m;
 	struct dcp_err err = { 0 };
 
 	(void)state;
@@ -184,10 +184,10 @@ static void finished_dicts_are_read(void **state)
 	around(&b, "model", false);
 	if (read_bytes(&m, &b, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(dcp_titems_nentries(&m), 1);
-	assert_string_equal(dcp_titems_entry(&m, 0)->key, "model.w");
-	assert_null(dcp_titems_entry(&m, 0)->first);
-	dcp_titems_meta_finish(&m);
+	assert_int_equal(dcp_items_nentries(&m), 1);
+	assert_string_equal(dcp_items_entry(&m, 0)->key, "model.w");
+	assert_null(dcp_items_entry(&m, 0)->first);
+	dcp_items_meta_finish(&m);
 }
 
 /* Items called like the fields of the file are items. */
@@ -199,7 +199,7 @@ static void items_may_be_named_like_fields(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(items); i++) {
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-		struct dcp_titems_meta m;
+		struct dcp_items_meta m;
 		struct dcp_err err = { 0 };
 		char key[80];
 
@@ -214,8 +214,8 @@ static void items_may_be_named_like_fields(void **state)
 		if (read_bytes(&m, &b, &err) < 0)
 			fail_msg("%s", err.msg);
 		snprintf(key, sizeof(key), "%s.w", items[i]);
-		assert_non_null(dcp_titems_find(&m, key));
-		dcp_titems_meta_finish(&m);
+		assert_non_null(dcp_items_find(&m, key));
+		dcp_items_meta_finish(&m);
 	}
 }
 
@@ -224,7 +224,7 @@ static void metadata_bombs_are_refused(void **state)
 {
 	enum { RANKS = 1 << 16, GROUPS = 1 << 15 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_titems_meta m;
+	struct dcp_items_meta m;
 	struct dcp_err err = { 0 };
 
 	(void)state;
@@ -250,7 +250,7 @@ static void metadata_bombs_are_refused(void **state)
 	around(&b, "model", false);
 	assert_int_equal(read_bytes(&m, &b, &err), -E2BIG);
 	t_assert_says(&err, "add up to more than");
-	dcp_titems_meta_finish(&m);
+	dcp_items_meta_finish(&m);
 }
 
 /* Whatever byte is damaged, nothing but an answer comes of it. */
@@ -270,11 +270,11 @@ static void damaged_metadata_is_refused(void **state)
 		const char was = b.p[i];
 
 		for (int bit = 0; bit < 8; bit += 3) {
-			struct dcp_titems_meta m;
+			struct dcp_items_meta m;
 
 			b.p[i] = (char)(was ^ 1 << bit);
 			read += read_bytes(&m, &b, NULL) == 0;
-			dcp_titems_meta_finish(&m);
+			dcp_items_meta_finish(&m);
 		}
 		b.p[i] = was;
 	}

@@ -8,12 +8,12 @@
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/parse/pickle.h"
 
-static int read_meta(struct dcp_pmeta *m, const void *p, size_t n, struct dcp_err *err)
+static int read_meta(struct dcp_paddle_meta *m, const void *p, size_t n, struct dcp_err *err)
 {
 	struct dcp_source src = dcp_source_mem(p, n);
 
 	*err = (struct dcp_err){ 0 };
-	return dcp_pmeta_read(m, &src, err);
+	return dcp_paddle_meta_read(m, &src, err);
 }
 
 #define MODULE "cpaddle.distributed.checkpoint.metadata\n"
@@ -46,7 +46,7 @@ static void bad_metadata_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_pmeta m = { 0 };
+		struct dcp_paddle_meta m = { 0 };
 		struct dcp_err err;
 		int rc = read_meta(&m, rows[i].bytes, rows[i].n, &err);
 
@@ -56,7 +56,7 @@ static void bad_metadata_is_refused(void **state)
 		assert_true(err.msg[0]);
 		t_assert_says(&err, rows[i].says);
 		assert_int_equal(access("PWNED", F_OK), -1);
-		dcp_pmeta_finish(&m);
+		dcp_paddle_meta_finish(&m);
 	}
 }
 
@@ -77,9 +77,9 @@ static void every_generation_of_metadata_is_read(void **state)
 	(void)state;
 	for (char g = 'A'; g <= 'C'; g++) {
 		struct dcp_buf b = DCP_BUF_INIT;
-		struct dcp_pmeta m = { 0 };
-		const struct dcp_pmeta_entry *e;
-		const struct dcp_pmeta_record *r;
+		struct dcp_paddle_meta m = { 0 };
+		const struct dcp_paddle_meta_entry *e;
+		const struct dcp_paddle_meta_record *r;
 		struct dcp_err err;
 
 		t_paddle_meta(&b, g, &p, 1);
@@ -87,27 +87,29 @@ static void every_generation_of_metadata_is_read(void **state)
 			fail_msg("%s", err.msg);
 		assert_int_equal(m.generation, g);
 		assert_int_equal(m.names.n, 1);
-		e = dcp_pmeta_entry(&m, dcp_pmeta_key(&m, 0)->entry);
-		r = dcp_pmeta_record(&m, dcp_pmeta_key(&m, 0)->record);
-		assert_int_equal(e->next, DCP_PMETA_NONE);
-		assert_int_equal(r->next, DCP_PMETA_NONE);
-		assert_int_equal(dcp_pmeta_head(&m, 0), 0);
-		assert_memory_equal(dcp_pmeta_dims(&m, e->box.lo), ((uint64_t[]){ 2, 0 }), 16);
-		assert_memory_equal(dcp_pmeta_dims(&m, e->box.len), ((uint64_t[]){ 3, 4 }), 16);
-		assert_int_equal(e->dtype == DCP_PMETA_NONE, g == 'A');
+		e = dcp_paddle_meta_entry(&m, dcp_paddle_meta_key(&m, 0)->entry);
+		r = dcp_paddle_meta_record(&m, dcp_paddle_meta_key(&m, 0)->record);
+		assert_int_equal(e->next, DCP_PADDLE_META_NONE);
+		assert_int_equal(r->next, DCP_PADDLE_META_NONE);
+		assert_int_equal(dcp_paddle_meta_head(&m, 0), 0);
+		assert_memory_equal(dcp_paddle_meta_dims(&m, e->box.lo), ((uint64_t[]){ 2, 0 }),
+				    16);
+		assert_memory_equal(dcp_paddle_meta_dims(&m, e->box.len),
+				    ((uint64_t[]){ 3, 4 }), 16);
+		assert_int_equal(e->dtype == DCP_PADDLE_META_NONE, g == 'A');
 		if (g > 'A')
 			assert_string_equal(dcp_intern_text(&m.dtypes, e->dtype), "float32");
-		assert_int_equal(dcp_pmeta_key(&m, 0)->npath, g > 'A' ? 2 : 0);
+		assert_int_equal(dcp_paddle_meta_key(&m, 0)->npath, g > 'A' ? 2 : 0);
 		assert_int_equal(e->box.flat, g == 'C');
 		assert_int_equal(r->replica, g == 'C' ? 3 : 0);
-		assert_int_equal(r->box.len == DCP_PMETA_NO_DIMS, g != 'C');
+		assert_int_equal(r->box.len == DCP_PADDLE_META_NO_DIMS, g != 'C');
 		if (g == 'C') {
 			assert_int_equal(e->box.run_lo, 1);
 			assert_int_equal(r->box.run_hi, 7);
-			assert_memory_equal(dcp_pmeta_dims(&m, e->shape),
+			assert_memory_equal(dcp_paddle_meta_dims(&m, e->shape),
 					    ((uint64_t[]){ 5, 4 }), 16);
 		}
-		dcp_pmeta_finish(&m);
+		dcp_paddle_meta_finish(&m);
 		dcp_buf_finish(&b);
 	}
 }
@@ -117,7 +119,7 @@ static void shared_lists_are_bounded(void **state)
 {
 	enum { ITEMS = 4000, KEYS = 4000 };
 	struct dcp_buf b = DCP_BUF_INIT;
-	struct dcp_pmeta m = { 0 };
+	struct dcp_paddle_meta m = { 0 };
 	struct dcp_err err;
 
 	(void)state;
@@ -133,7 +135,7 @@ static void shared_lists_are_bounded(void **state)
 	dcp_buf_add(&b, BYTES("uub."));
 	assert_int_equal(read_meta(&m, b.p, b.n, &err), -E2BIG);
 	t_assert_says(&err, "metadata takes more than");
-	dcp_pmeta_finish(&m);
+	dcp_paddle_meta_finish(&m);
 	dcp_buf_finish(&b);
 }
 
@@ -143,7 +145,7 @@ static void golden_metadata_is_read(void **state)
 	size_t n;
 	char *p = t_slurp(
 		"tests/golden/paddle-hf/ckpt/merged/flex-ckpt.auto_generated.metadata", &n);
-	struct dcp_pmeta m = { 0 };
+	struct dcp_paddle_meta m = { 0 };
 	struct dcp_err err;
 
 	(void)state;
@@ -152,10 +154,10 @@ static void golden_metadata_is_read(void **state)
 	assert_int_equal(m.names.n, 12);
 	assert_int_equal(m.files.n, 2);
 	for (uint32_t k = 0; k < m.names.n; k++) {
-		assert_true(dcp_pmeta_key(&m, k)->named);
-		assert_int_equal(dcp_pmeta_key(&m, k)->npath, 0);
+		assert_true(dcp_paddle_meta_key(&m, k)->named);
+		assert_int_equal(dcp_paddle_meta_key(&m, k)->npath, 0);
 	}
-	dcp_pmeta_finish(&m);
+	dcp_paddle_meta_finish(&m);
 	free(p);
 }
 
