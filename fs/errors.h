@@ -28,10 +28,8 @@ struct dcpfs_fault {
 };
 #define DCPFS_NO_OFFSET UINT64_MAX /* no place: the file could not be opened */
 
-/*
- * Count a failure. @key NULL: the version as a whole failed; @version "": the source failed. @at
- * may be NULL. The latest message and place are kept.
- */
+/* Count a failure. @key NULL: the version as a whole failed; @version "": the source failed. @at
+ * may be NULL. The latest message and place are kept. */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);
 
@@ -41,19 +39,15 @@ size_t dcpfs_errors_count(const struct dcpfs_errors *e);
 /* Did @key fail? If so, @at (may be NULL) is set to the place. */
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
 		       struct dcpfs_fault *at);
-/*
- * Remove the entry of @key, which was read successfully; NULL: all entries of @version, which
- * left the list.
- */
+/* Remove the entry of @key, which was read successfully; NULL: all entries of @version, which left
+ * the list. */
 void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char *key);
 
 /* Append {"version", "key", "error", "count"} objects to an open array. */
 void dcpfs_errors_write(struct dcpfs_errors *e, struct dcp_jsonw *w);
 
-/*
- * log: the last lines that a mount logged, for .dcpfs/log. Every line also goes to the program,
- * which writes it to the terminal, to a file or to syslog. Safe from any thread.
- */
+/* log: the last lines that a mount logged, for .dcpfs/log. Every line also goes to the program,
+ * which writes it to the terminal, to a file or to syslog. Safe from any thread. */
 
 struct dcp_buf;
 struct dcpfs_log;

@@ -18,10 +18,8 @@
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 
-/*
- * stats: counters of what the mount does, shown in .dcpfs/stats and .dcpfs/metrics. Safe from any
- * thread.
- */
+/* stats: counters of what the mount does, shown in .dcpfs/stats and .dcpfs/metrics. Safe from any
+ * thread. */
 
 struct dcp_buf;
 
@@ -285,18 +283,14 @@ struct dcpfs {
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err);
 void dcpfs_destroy(struct dcpfs *fs);
 
-/*
- * Attributes of a node. -ESTALE: its version is gone; -ENOENT; or the error of opening the
- * version.
- */
+/* Attributes of a node. -ESTALE: its version is gone; -ENOENT; or the error of opening the
+ * version. */
 int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st);
 void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st);
 
-/*
- * Find the child @name of directory @parent: its inode, and its attributes if @st is not NULL.
- * -ENOENT, -ENOTDIR, -ESTALE, or the error of opening a version.
- */
+/* Find the child @name of directory @parent: its inode, and its attributes if @st is not NULL.
+ * -ENOENT, -ENOTDIR, -ESTALE, or the error of opening a version. */
 int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
 		 struct stat *st);
 
@@ -311,10 +305,8 @@ typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		  dcpfs_dirent_fn fn, void *ctx);
 
-/*
- * Note in errors.json if @rc, which an access to the index of @ver returned, means that the
- * index is damaged. Returns @rc.
- */
+/* Note in errors.json if @rc, which an access to the index of @ver returned, means that the index
+ * is damaged. Returns @rc. */
 int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc);
 
 /* Where the link @ino leads. -EINVAL: it is not a link. */

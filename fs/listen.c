@@ -124,9 +124,8 @@ static bool is_left_over(const union address *a, socklen_t n)
 	       connect(fd, &a->any, n) < 0 && errno == ECONNREFUSED;
 }
 
-/*
- * The socket file gets the mode of the descriptor, so no other user can connect even for a moment.
- */
+/* The socket file gets the mode of the descriptor, so no other user can connect even for a
+ * moment. */
 static int bind_to(int fd, const union address *a, socklen_t n)
 {
 	bool local = a->any.sa_family == AF_UNIX;

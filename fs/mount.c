@@ -112,9 +112,8 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct dcp_rights shown;
 	int rc = dcp_rights_shown(opts->source, &shown);
 
-	/*
-	 * The rights of a missing or remote source are unknown: let in only the user who mounts it.
-	 */
+	/* The rights of a missing or remote source are unknown: let in only the user who mounts
+	 * it. */
 	if (dcp_origin_of(opts->source) != &dcp_origin_local || (rc == -ENOENT && opts->wait))
 		shown = dcp_rights_alone();
 	else if (rc < 0)

@@ -130,10 +130,8 @@ static void end_watch(const bool *watched)
 	dcp_http_watch(NULL, NULL);
 }
 
-/*
- * Until the end of the scope, requests to servers are abandoned if the program is interrupted. The
- * reply must be the last statement of the scope.
- */
+/* Until the end of the scope, requests to servers are abandoned if the program is interrupted. The
+ * reply must be the last statement of the scope. */
 #define INTERRUPTIBLE(req)                                                                     \
 	__attribute__((cleanup(end_watch), unused)) const bool watched = true;                 \
 	dcp_http_watch(is_interrupted, req)
@@ -145,10 +143,8 @@ static bool is_live(const struct dcpfs *fs, uint64_t ino)
 	return node && node->live && node->type == DCPFS_FILE;
 }
 
-/*
- * The rights to list keys depend on which versions are open, and the rights to see rules on a
- * file beside the versions (fs/versions/versions.h), so both change.
- */
+/* The rights to list keys depend on which versions are open, and the rights to see rules on a file
+ * beside the versions (fs/versions/versions.h), so both change. */
 static bool has_foreign_rights(uint64_t ino)
 {
 	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;
@@ -269,8 +265,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- files ---- */
 
-/* libfuse 3.14 does not support backing ids, so this open is answered in the form of the
- * kernel. */
+/* libfuse 3.14 does not support backing ids, so this open is answered in the form of the kernel. */
 static int reply_open_passthrough(fuse_req_t req, const struct dcpfs_file *f, int backing_id)
 {
 	struct {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ops: the table of FUSE callbacks. Each unpacks its arguments, calls the tree, and replies
- * exactly once. The userdata is a struct dcpfs_server.
- */
+/* ops: the table of FUSE callbacks. Each unpacks its arguments, calls the tree, and replies exactly
+ * once. The userdata is a struct dcpfs_server. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,10 +57,8 @@ int dcpfs_late_start(unsigned threads, struct dcpfs_late **out);
 /* Have @call answered; out of memory, or after dcpfs_late_stop(), it is answered with an error. */
 void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call);
 
-/*
- * Answer waiting requests with EINTR, and wait up to @ms for requests that are being answered.
- * Accepts NULL. False: some are still being answered, so the memory stays in use.
- */
+/* Answer waiting requests with EINTR, and wait up to @ms for requests that are being answered.
+ * Accepts NULL. False: some are still being answered, so the memory stays in use. */
 bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms);
 
 /*

@@ -216,10 +216,8 @@ static bool link_ended(void *ctx)
 	return fuse_session_exited(l->se);
 }
 
-/*
- * Wait up to 100 ms for threads in link_drop(). A thread that stays longer waits for a page
- * inside the kernel, which then holds the descriptor.
- */
+/* Wait up to 100 ms for threads in link_drop(). A thread that stays longer waits for a page inside
+ * the kernel, which then holds the descriptor. */
 static void link_close(struct link *l)
 {
 	__atomic_store_n(&l->closing, true, __ATOMIC_SEQ_CST);
@@ -230,10 +228,8 @@ static void link_close(struct link *l)
 /* Many, so that requests are answered while others wait for an index that is being built. */
 enum { WORKERS = 64, IDLE_WORKERS = 10, LAST_WORK_MS = 500 };
 
-/*
- * A read may convert in stack buffers of some hundred kilobytes. The stack of the first thread
- * grows on demand, which faults when address space has become short, so let it grow now.
- */
+/* A read may convert in stack buffers of some hundred kilobytes. The stack of the first thread
+ * grows on demand, which faults when address space has become short, so let it grow now. */
 static void grow_stack(void)
 {
 	volatile char room[512 << 10];
@@ -242,10 +238,8 @@ static void grow_stack(void)
 	(void)room[0];
 }
 
-/*
- * Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative
- * errno.
- */
+/* Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative
+ * errno. */
 static int run_loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
@@ -466,10 +460,8 @@ static const char *describe_ending(pid_t child, char *out, size_t size)
 	return out;
 }
 
-/*
- * Wait for the child's report, then ask the mount itself. If the mount does not answer, end the
- * child.
- */
+/* Wait for the child's report, then ask the mount itself. If the mount does not answer, end the
+ * child. */
 static int await_report(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
 {
 	struct stat st;
@@ -529,10 +521,8 @@ const char *dcpfs_fuse_version(void)
 
 /* ---- fault ---- */
 
-/*
- * A jump out of the handler does not restore the signal mask as a return would, so restore it
- * here.
- */
+/* A jump out of the handler does not restore the signal mask as a return would, so restore it
+ * here. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
 	const ucontext_t *before = context;

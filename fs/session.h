@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * session: from options to a mount that answers, and back.
- */
+/* session: from options to a mount that answers, and back. */
 #pragma once
 
 struct dcp_err;
@@ -58,10 +56,7 @@ int dcpfs_listen_start(struct dcpfs_listen *l, dcpfs_listen_fn make, void *ctx);
 /* End the thread, if there is one, and close everything. Accepts NULL. */
 void dcpfs_listen_close(struct dcpfs_listen *l);
 
-/*
- * fault: the process's SIGBUS handler, for programs that read shards through mappings.
- */
+/* fault: the process's SIGBUS handler, for programs that read shards through mappings. */
 
-/* Install the handler and enable core/store/io/files.h. Call before threads start. 0 or
- * -errno. */
+/* Install the handler and enable core/store/io/files.h. Call before threads start. 0 or -errno. */
 int dcpfs_fault_install(void);

@@ -49,17 +49,14 @@ const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);
 
-/*
- * From now on warnings, hints and progress are not printed; with @report, a verb's report neither.
- */
+/* From now on warnings, hints and progress are not printed; with @report, a verb's report
+ * neither. */
 void cmd_be_quiet(bool report);
 bool cmd_is_quiet(void);
 bool cmd_hides_report(void);
 
-/*
- * "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. In
- * the journal each line begins with its level: "<3>", "<4>", "<6>".
- */
+/* "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. In
+ * the journal each line begins with its level: "<3>", "<4>", "<6>". */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
 void cmd_warn(const char *fmt, ...) DCP_PRINTF(1, 2);
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
@@ -73,10 +70,8 @@ void cmd_say_to(const struct dcp_log *log);
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
-/*
- * The same for verbs that have to clean up first: the result points to the number of the first such
- * signal, by which cmd_stop() ends the program. A second signal ends it at once.
- */
+/* The same for verbs that have to clean up first: the result points to the number of the first such
+ * signal, by which cmd_stop() ends the program. A second signal ends it at once. */
 const volatile int *cmd_on_stop_undo(const char *verb);
 void cmd_stop(void);
 
@@ -96,16 +91,12 @@ extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cm
 
 /* resolve: make a path of the command line absolute without touching the file. */
 
-/*
- * @path made absolute without touching its last component: a dead mount cannot be looked at,
- * and must be found by name. To be freed; NULL with errno set.
- */
+/* @path made absolute without touching its last component: a dead mount cannot be looked at, and
+ * must be found by name. To be freed; NULL with errno set. */
 char *cmd_resolve(const char *path);
 
-/*
- * Find the mount of dcpfs at @given, which may be a link to it, or dead: its mount point in *path,
- * to be freed, and the kernel's entry in *m. Without a mount it prints why.
- */
+/* Find the mount of dcpfs at @given, which may be a link to it, or dead: its mount point in *path,
+ * to be freed, and the kernel's entry in *m. Without a mount it prints why. */
 enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m);
 
 /* Is @path @dir or below it? Both absolute and resolved. */
@@ -113,18 +104,14 @@ bool cmd_is_within(const char *path, const char *dir);
 
 /* notify: tell the service manager (systemd) about a mount in the foreground. */
 
-/*
- * Tell the manager that the mount at @mnt answers: a datagram to the socket that NOTIFY_SOCKET
- * names. Without that variable nothing happens.
- */
+/* Tell the manager that the mount at @mnt answers: a datagram to the socket that NOTIFY_SOCKET
+ * names. Without that variable nothing happens. */
 void notify_ready(const char *mnt);
 
 /* Is standard error a stream of the journal, where a line may begin with its level: "<4>"? */
 bool notify_is_journal(void);
 
-/*
- * help: the tables of verbs and options, for people and for shells.
- */
+/* help: the tables of verbs and options, for people and for shells. */
 
 struct dcp_buf;
 struct dcp_jsonw;

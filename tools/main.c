@@ -55,10 +55,8 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	return cmd->run(opts, &args);
 }
 
-/*
- * A word that is not a verb is a typing error, or a SOURCE, which with @wait need not exist yet.
- * CMD_OK: mount it.
- */
+/* A word that is not a verb is a typing error, or a SOURCE, which with @wait need not exist yet.
+ * CMD_OK: mount it. */
 static enum cmd_exit fail_unknown_verb(const char *word, bool alone, bool wait)
 {
 	const char *nearest = NULL;

@@ -67,10 +67,8 @@ struct opt {
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	bool hidden; /* explained elsewhere, in -o or a message: not on the page of --help */
-	/*
-	 * OPT_FORM that may write a file: the next word is taken as FILE if it ends so; --name=FILE
-	 * takes any name.
-	 */
+	/* OPT_FORM that may write a file: the next word is taken as FILE if it ends so; --name=FILE
+	 * takes any name. */
 	const char *ext;
 	size_t file;  /* where that name goes: const char * */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
@@ -126,10 +124,8 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
 
-/*
- * Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an
- * option that is OPT_GIVEN.
- */
+/* Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an
+ * option that is OPT_GIVEN. */
 void opt_value(const struct opt *o, const void *values, struct dcp_buf *out);
 
 /* A decimal number and nothing else. */

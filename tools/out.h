@@ -104,10 +104,8 @@ const char *out_paint(const struct out *o, const char *word);
 
 /* Append @s, with bytes that are not printable (core/base/text.h) as \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
-/*
- * Bytes of the first character of @s, with the marks that stand on it; 0: the end. @cols: columns
- * that it takes on a terminal, 2 for those of Chinese, Japanese and Korean.
- */
+/* Bytes of the first character of @s, with the marks that stand on it; 0: the end. @cols: columns
+ * that it takes on a terminal, 2 for those of Chinese, Japanese and Korean. */
 size_t out_char(const char *s, size_t *cols);
 /* Columns that @s takes. */
 size_t out_width(const char *s);
@@ -127,16 +125,12 @@ struct out_short {
 	const char *shown; /* the result: @whole, or text in the arena */
 };
 
-/*
- * Shorten @n names as out_elide() does, but keep different names different: names that would look
- * the same show the part where they differ, or all of it where that does not fit. -ENOMEM.
- */
+/* Shorten @n names as out_elide() does, but keep different names different: names that would look
+ * the same show the part where they differ, or all of it where that does not fit. -ENOMEM. */
 int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool utf8);
 
-/*
- * Append @text at column @col, wrapped at its blanks before @width (0: never), later lines
- * starting at column @indent. No newline at the end; every run of blanks becomes one.
- */
+/* Append @text at column @col, wrapped at its blanks before @width (0: never), later lines starting
+ * at column @indent. No newline at the end; every run of blanks becomes one. */
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text);
 
 /* An item missing from a result, and the reason. */
@@ -145,10 +139,8 @@ struct out_left {
 	const char *key, *why;
 };
 
-/*
- * A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12
- * tensors a, b, c, ...: why".
- */
+/* A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12
+ * tensors a, b, c, ...: why". */
 void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n);
 
 /*
@@ -218,9 +210,8 @@ void out_table_finish(struct out_table *t);
 /* The text is made printable. */
 void out_table_cell(struct out_table *t, const char *s);
 void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3);
-/*
- * Append the table to @o, each line after @indent spaces. Cells that are shortened stay different.
- */
+/* Append the table to @o, each line after @indent spaces. Cells that are shortened stay
+ * different. */
 void out_table_print(struct out_table *t, struct out *o, unsigned indent);
 
 /*
@@ -237,10 +228,8 @@ struct progress {
 	unsigned width;
 	bool drawn;
 	int64_t start_ns, last_ns;
-	/*
-	 * The current phase: a new phase begins when the total changes, or when less is done than
-	 * before.
-	 */
+	/* The current phase: a new phase begins when the total changes, or when less is done than
+	 * before. */
 	uint64_t phase_total, phase_done, done; /* @phase_done: when it began */
 	int64_t phase_ns;
 	bool counts_bytes; /* in it */
@@ -254,9 +243,7 @@ void progress_init(struct progress *p, bool bytes);
 /* Wipe the line. */
 void progress_finish(struct progress *p);
 
-/*
- * The line for @done of @total, @rate a second, without cursor movements. Parts that do not fit in
- * @width columns are left out: the sum, the bar, the rate.
- */
+/* The line for @done of @total, @rate a second, without cursor movements. Parts that do not fit in
+ * @width columns are left out: the sum, the bar, the rate. */
 void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
 		   uint64_t done, uint64_t total, double rate);

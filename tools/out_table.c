@@ -56,10 +56,8 @@ static void keep_digits(struct short_name *e, const bool *digit, size_t max)
 			keep_char(e, i, max);
 }
 
-/*
- * Keep characters from both ends inwards, three at the end for every two at the beginning. An end
- * is done at the first character that does not fit.
- */
+/* Keep characters from both ends inwards, three at the end for every two at the beginning. An end
+ * is done at the first character that does not fit. */
 static void keep_ends(struct short_name *e, size_t max)
 {
 	size_t head = 0, tail = e->n;
@@ -313,10 +311,8 @@ static size_t narrow_column(struct widths *w, size_t c, size_t least, size_t ove
 	return over - gone;
 }
 
-/*
- * Make the table @over columns narrower: drop empty columns, then shorten columns that matter less
- * than flex.
- */
+/* Make the table @over columns narrower: drop empty columns, then shorten columns that matter less
+ * than flex. */
 static void squeeze_table(const struct out_table *t, struct widths *w, const bool *empty,
 			  size_t over)
 {
@@ -509,10 +505,8 @@ static void put_none(struct out *o, const struct out_field *f)
 		out_table_cell(&o->table, f->none ? f->none : "");
 }
 
-/*
- * Find the field @name; the row has no values for fields skipped before it. NULL: this form does
- * not have it.
- */
+/* Find the field @name; the row has no values for fields skipped before it. NULL: this form does
+ * not have it. */
 static const struct out_field *take_field(struct out *o, const char *name)
 {
 	static const struct out_field member = { "", NULL };

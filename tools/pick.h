@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pick: SOURCE, VERSION and KEY of the command line, found by core/checkpoint. Functions that
- * return an exit code have printed the error.
- */
+/* pick: SOURCE, VERSION and KEY of the command line, found by core/checkpoint. Functions that
+ * return an exit code have printed the error. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,9 +12,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 
-/*
- * hf: options of verbs that show a version as a Hugging Face model.
- */
+/* hf: options of verbs that show a version as a Hugging Face model. */
 
 struct dcp_buf;
 struct dcp_jsonw;
@@ -64,10 +60,8 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);
 /* Is a Hugging Face model asked for? Naming rules or other --hf options implies it. */
 bool hf_is_wanted(const struct hf_opts *o);
 
-/*
- * Describe the model of mapped @v: the prefix of its keys, other keys, and why it cannot be loaded;
- * in JSON "prefix", "others", "problem". Empty parts are left out.
- */
+/* Describe the model of mapped @v: the prefix of its keys, other keys, and why it cannot be loaded;
+ * in JSON "prefix", "others", "problem". Empty parts are left out. */
 void hf_put_model(struct dcp_version *v, struct dcp_buf *b);
 void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w);
 
@@ -103,10 +97,8 @@ struct pick {
 	struct dcp_rules_config *config; /* of --config, or NULL */
 };
 
-/*
- * Scan @source and make ready to open its versions; a path inside a mount of dcpfs means the source
- * behind it. @rebuild as in store.
- */
+/* Scan @source and make ready to open its versions; a path inside a mount of dcpfs means the source
+ * behind it. @rebuild as in store. */
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);
@@ -114,10 +106,8 @@ void pick_finish(struct pick *p);
 /* Keep bytes from servers in the directory @cache, as the options say. */
 void pick_keep(const char *cache, const struct pick_opts *opts);
 
-/*
- * Is @source a path, or a URL that can be read? CMD_USAGE for another URL, after saying how to
- * mount it.
- */
+/* Is @source a path, or a URL that can be read? CMD_USAGE for another URL, after saying how to
+ * mount it. */
 enum cmd_exit pick_path(const char *source);
 
 /* Say that the index of the version cannot be read, which gave @rc. */
@@ -126,39 +116,30 @@ enum cmd_exit pick_unreadable(const struct pick *p, int rc);
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 
-/*
- * Say which source is mounted where @source, which is not a checkpoint, lies in a mount of dcpfs.
- */
+/* Say which source is mounted where @source, which is not a checkpoint, lies in a mount of
+ * dcpfs. */
 void pick_hint_mount(const char *source);
 
-/*
- * Open the version called @name; NULL or "latest": the newest complete version that opens, with a
- * line on stderr when a newer version was passed over.
- */
+/* Open the version called @name; NULL or "latest": the newest complete version that opens, with a
+ * line on stderr when a newer version was passed over. */
 enum cmd_exit pick_version(struct pick *p, const char *name);
 
 /* pick_source() and pick_version() for the operands of PICK_OPERANDS. */
 enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts);
 
-/*
- * Find the layout @word: a file, a layout beside SOURCE or in the user's directory, or a built-in
- * layout. *@all, NULL at first, collects the layouts and owns *@out. @word NULL: none.
- */
+/* Find the layout @word: a file, a layout beside SOURCE or in the user's directory, or a built-in
+ * layout. *@all, NULL at first, collects the layouts and owns *@out. @word NULL: none. */
 enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
 			  const struct dcp_layout **out);
 
-/*
- * Find the row of @word: a key, a file's stem, or a file's name with its extension. Text lives in
- * @arena. CMD_NO after naming the nearest key.
- */
+/* Find the row of @word: a key, a file's stem, or a file's name with its extension. Text lives in
+ * @arena. CMD_NO after naming the nearest key. */
 enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
 		       enum dcp_row_kind *kind, struct dcp_row *row);
 
-/*
- * The keys of @word: the key that pick_key() finds, or else all keys that match @word as a pattern.
- * CMD_NO when there is none.
- */
+/* The keys of @word: the key that pick_key() finds, or else all keys that match @word as a pattern.
+ * CMD_NO when there is none. */
 struct pick_keys {
 	const char *pattern; /* NULL: one key, the row */
 	enum dcp_row_kind kind;
@@ -177,10 +158,8 @@ enum cmd_exit pick_no_key(struct pick *p, const char *word);
 /* Print that no @what ("key") matches @pattern. */
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what);
 
-/*
- * Verbs that read take SOURCE and VERSION as operands, and VERSION also as an option, which scripts
- * can put anywhere.
- */
+/* Verbs that read take SOURCE and VERSION as operands, and VERSION also as an option, which scripts
+ * can put anywhere. */
 enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPERANDS                                                                          \
 	{ "SOURCE", false, OPT_SOURCE },                                                       \

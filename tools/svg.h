@@ -45,10 +45,8 @@ void svg_escape_lines(struct dcp_buf *b, const char *s);
 enum page_part { PAGE_STYLE, PAGE_TABLE, PAGE_REPORT, PAGE_PLAN };
 extern const char *const page_parts[];
 
-/*
- * Begin a page with @head (HTML_HEAD). It runs only its own scripts, and fetches nothing. @heading
- * is foreign.
- */
+/* Begin a page with @head (HTML_HEAD). It runs only its own scripts, and fetches nothing. @heading
+ * is foreign. */
 void html_begin(struct dcp_buf *b, const char *head, const char *heading);
 /* A table of @what, which the script fills; with search, sorting and keys. */
 void html_table(struct dcp_buf *b, const char *what, const char *hint);

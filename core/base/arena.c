@@ -28,10 +28,8 @@ void dcp_arena_finish(struct dcp_arena *a)
 	a->used = 0;
 }
 
-/*
- * Blocks grow, so the newest is the largest, and a caller that resets in a loop soon needs no
- * malloc. A block that was made for a single huge array is not kept.
- */
+/* Blocks grow, so the newest is the largest, and a caller that resets in a loop soon needs no
+ * malloc. A block that was made for a single huge array is not kept. */
 void dcp_arena_reset(struct dcp_arena *a)
 {
 	struct dcp_arena_block *kept = a->head;

@@ -35,10 +35,8 @@ void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 /* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
 void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
 
-/*
- * Copy of the @n elements of @size bytes at @p, which may be NULL if @n is 0. NULL only when
- * out of memory.
- */
+/* Copy of the @n elements of @size bytes at @p, which may be NULL if @n is 0. NULL only when out of
+ * memory. */
 void *dcp_arena_dup(struct dcp_arena *a, const void *p, size_t n, size_t size);
 
 /* Copy of @n bytes, or of a whole text, followed by a NUL. */

@@ -101,10 +101,8 @@ static inline int dcp_by_u64(const void *a, const void *b)
 #define DCP_FIND(key, array, n, compare)                                                       \
 	((n) ? bsearch((key), (array), (n), sizeof(*(array)), (compare)) : NULL)
 
-/*
- * Set @i to the first number in [lo, hi) for which @before, an expression with @i, is false, or
- * to hi. @before must then be false for all higher numbers, too.
- */
+/* Set @i to the first number in [lo, hi) for which @before, an expression with @i, is false, or to
+ * hi. @before must then be false for all higher numbers, too. */
 #define DCP_BISECT(i, lo, hi, before)                                                          \
 	do {                                                                                   \
 		__typeof__(i) low_ = (lo), high_ = (hi);                                       \

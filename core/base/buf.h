@@ -33,10 +33,8 @@ int dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
 int dcp_buf_str(struct dcp_buf *b, const char *s);
 int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/*
- * Append @n bytes of text. Bytes that may not be shown (core/base/text.h) become \xNN, except for
- * characters in @kept, such as the newlines of a page.
- */
+/* Append @n bytes of text. Bytes that may not be shown (core/base/text.h) become \xNN, except for
+ * characters in @kept, such as the newlines of a page. */
 int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept);
 
 /* Unsigned LEB128, the number form of every packed blob in the index. */
@@ -51,10 +49,8 @@ void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size);
 /* Empty it but keep the memory. */
 void dcp_buf_reset(struct dcp_buf *b);
 
-/*
- * Hand the bytes over to the caller, who frees them; the buffer is empty again. NULL only after
- * an error.
- */
+/* Hand the bytes over to the caller, who frees them; the buffer is empty again. NULL only after an
+ * error. */
 char *dcp_buf_take(struct dcp_buf *b);
 
 static inline int dcp_buf_error(const struct dcp_buf *b)
@@ -62,10 +58,8 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 	return b->failed ? -ENOMEM : 0;
 }
 
-/*
- * Make room for element @n of the malloc'ed @array, whose capacity @cap is doubled when it is
- * full. 0 or -ENOMEM.
- */
+/* Make room for element @n of the malloc'ed @array, whose capacity @cap is doubled when it is full.
+ * 0 or -ENOMEM. */
 #define DCP_GROW(array, cap, n) dcp_array_grow((void **)&(array), &(cap), (n), sizeof(*(array)))
 int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 
@@ -77,10 +71,8 @@ int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
  * because the older parsers know no other type for it.
  */
 
-/*
- * The lines before the samples of ROOM_NAME: type, unit (a suffix of the name; NULL: none) and
- * help.
- */
+/* The lines before the samples of ROOM_NAME: type, unit (a suffix of the name; NULL: none) and
+ * help. */
 void dcp_metric_head(struct dcp_buf *out, const char *room, const char *name, const char *type,
 		     const char *unit, const char *help);
 /* The same, and one sample. */

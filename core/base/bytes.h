@@ -12,9 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/*
- * endian: numbers in bytes, at any alignment.
- */
+/* endian: numbers in bytes, at any alignment. */
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "dcpfs serves little-endian bytes straight from files; big-endian hosts are not supported"
@@ -41,10 +39,8 @@ DCP_DEFINE_LOAD(32)
 DCP_DEFINE_LOAD(64)
 #undef DCP_DEFINE_LOAD
 
-/*
- * ckd: checked arithmetic on foreign numbers. Every function returns true on overflow (as C23's
- * stdckdint); *r is then unspecified and must not be used.
- */
+/* ckd: checked arithmetic on foreign numbers. Every function returns true on overflow (as C23's
+ * stdckdint); *r is then unspecified and must not be used. */
 
 static inline bool dcp_ckd_add(uint64_t *r, uint64_t a, uint64_t b)
 {

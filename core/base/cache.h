@@ -62,10 +62,8 @@ static inline void dcp_lru_use(struct dcp_lru *t, struct dcp_lru_link *l)
 	dcp_lru_add(t, l);
 }
 
-/*
- * Among the @looks links that were used longest ago, find the oldest that @may() accepts. NULL: it
- * accepts none. Refused links count as used now, so that the next call looks at others.
- */
+/* Among the @looks links that were used longest ago, find the oldest that @may() accepts. NULL: it
+ * accepts none. Refused links count as used now, so that the next call looks at others. */
 static inline struct dcp_lru_link *dcp_lru_oldest(struct dcp_lru *t, size_t looks,
 						  bool (*may)(const struct dcp_lru_link *l))
 {

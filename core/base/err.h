@@ -27,16 +27,12 @@ int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 
 int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/*
- * Replace bytes of @s that may not be shown (core/base/text.h) by \xNN, cutting the text to fit
- * into @size bytes.
- */
+/* Replace bytes of @s that may not be shown (core/base/text.h) by \xNN, cutting the text to fit
+ * into @size bytes. */
 void dcp_printable(char *s, size_t size);
 
-/*
- * If @code is a failure without a message, record the system's text for it. Called where core
- * returns to other rooms. Returns @code.
- */
+/* If @code is a failure without a message, record the system's text for it. Called where core
+ * returns to other rooms. Returns @code. */
 int dcp_err_say(struct dcp_err *err, int code);
 
 /*

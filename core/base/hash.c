@@ -70,10 +70,8 @@ enum { STEP = 64 };
 
 #define PCLMUL __attribute__((target("pclmul")))
 
-/*
- * Add @x to @more, which comes later. To keep the remainder, each half of @x is multiplied by
- * its half of @k.
- */
+/* Add @x to @more, which comes later. To keep the remainder, each half of @x is multiplied by its
+ * half of @k. */
 static inline PCLMUL __m128i fold_register(__m128i x, __m128i k, __m128i more)
 {
 	x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));

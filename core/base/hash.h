@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hash: xxHash, for names, staleness and digests, not for secrets; and hashes of files that other
- * programs know by name. The only file that sees xxhash.h.
- */
+/* hash: xxHash, for names, staleness and digests, not for secrets; and hashes of files that other
+ * programs know by name. The only file that sees xxhash.h. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -37,10 +35,8 @@ uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
 /* The checksum of bytes with checksum @a followed by @n bytes with checksum @b. */
 uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);
 
-/*
- * filehash: the hashes that programs for signing files use: SHA-256, and BLAKE2b with 64 bytes (RFC
- * 7693), which Nettle does not have.
- */
+/* filehash: the hashes that programs for signing files use: SHA-256, and BLAKE2b with 64 bytes (RFC
+ * 7693), which Nettle does not have. */
 
 #define DCP_FILEHASH_MOST 64 /* largest digest in bytes */
 

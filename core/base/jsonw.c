@@ -189,8 +189,7 @@ void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n)
 	dcp_buf_add(w->out, json, n);
 }
 
-/* Numbers are most of an index, so they are spelled by hand: printf costs four times as much.
- */
+/* Numbers are most of an index, so they are spelled by hand: printf costs four times as much. */
 void dcp_jsonw_u64(struct dcp_jsonw *w, uint64_t v)
 {
 	char text[20], *p = text + sizeof(text);

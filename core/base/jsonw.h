@@ -41,10 +41,8 @@ void dcp_jsonw_end(struct dcp_jsonw *w);
 void dcp_jsonw_key(struct dcp_jsonw *w, const char *key);
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
 
-/*
- * Lone surrogates and control characters are written as escapes, other bytes that are not UTF-8
- * as \udcXX, as Python's surrogateescape does.
- */
+/* Lone surrogates and control characters are written as escapes, other bytes that are not UTF-8 as
+ * \udcXX, as Python's surrogateescape does. */
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
 void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v);
@@ -56,10 +54,8 @@ void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n);
 void dcp_jsonw_bool(struct dcp_jsonw *w, bool v);
 void dcp_jsonw_null(struct dcp_jsonw *w);
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
-/*
- * Decode the @n base64 digits at @s, up to the first '=', and append the bytes to @out.
- * -EBADMSG: a character is not a digit.
- */
+/* Decode the @n base64 digits at @s, up to the first '=', and append the bytes to @out. -EBADMSG: a
+ * character is not a digit. */
 int dcp_base64_read(const char *s, size_t n, struct dcp_buf *out);
 /* An array of @n texts. */
 void dcp_jsonw_strs(struct dcp_jsonw *w, const char *const *v, size_t n);

@@ -46,10 +46,8 @@ static inline bool dcp_simd_is_fused(void)
 }
 #endif
 
-/*
- * Define @name (@params), which calls the version of @body (@args) that fits the processor; the
- * body returns nothing.
- */
+/* Define @name (@params), which calls the version of @body (@args) that fits the processor; the
+ * body returns nothing. */
 #define DCP_SIMD_BOTH(name, body, params, args)                                                \
 	static DCP_SIMD_WIDE void name##_wide params                                           \
 	{                                                                                      \
@@ -73,18 +71,14 @@ typedef float dcp_v4f __attribute__((vector_size(16)));
 typedef int dcp_v4i __attribute__((vector_size(16)));
 typedef long long dcp_v4l __attribute__((vector_size(32)));
 
-/*
- * Macros, because functions with vector parameters have different calling conventions in the two
- * versions.
- */
+/* Macros, because functions with vector parameters have different calling conventions in the two
+ * versions. */
 #define DCP_V4D_ABS(x) ((dcp_v4d)((dcp_v4l)(x)&0x7fffffffffffffffLL))
 #define DCP_V4D_PICK(mask, x, y) ((dcp_v4d)(((mask) & (dcp_v4l)(x)) | (~(mask) & (dcp_v4l)(y))))
 #define DCP_V4D_MAX(x, y) DCP_V4D_PICK((x) > (y), x, y)
 #define DCP_V4D_SUM(x) (((x)[0] + (x)[1]) + ((x)[2] + (x)[3]))
-/*
- * Four floats as doubles. The AVX2 version has a definition of its own, because GCC 12 would use
- * four instructions instead of one.
- */
+/* Four floats as doubles. The AVX2 version has a definition of its own, because GCC 12 would use
+ * four instructions instead of one. */
 #define DCP_V4D_LEAST(f) __builtin_convertvector(f, dcp_v4d)
 #if defined(__x86_64__)
 #define DCP_V4D_WIDE(f) ((dcp_v4d)_mm256_cvtps_pd((__m128)(f)))

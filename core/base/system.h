@@ -23,10 +23,8 @@
 int dcp_library_open(const char *library, const char *const *names, size_t n, void **at,
 		     char *why, size_t size);
 
-/*
- * Kernel calls that older C libraries than Debian 12's lack. They return what the kernel returns,
- * and set errno.
- */
+/* Kernel calls that older C libraries than Debian 12's lack. They return what the kernel returns,
+ * and set errno. */
 
 static inline int dcp_pidfd_open(pid_t pid)
 {
@@ -64,10 +62,8 @@ static inline int64_t dcp_now_ms(void)
 	return dcp_now_ns(CLOCK_MONOTONIC) / DCP_NS_PER_MS;
 }
 
-/*
- * The time in @ms milliseconds, for conditions of dcp_cond_init(), by CLOCK_MONOTONIC, which cannot
- * be set.
- */
+/* The time in @ms milliseconds, for conditions of dcp_cond_init(), by CLOCK_MONOTONIC, which cannot
+ * be set. */
 static inline struct timespec dcp_in_ms(int64_t ms)
 {
 	int64_t ns = dcp_now_ns(CLOCK_MONOTONIC) + ms * DCP_NS_PER_MS;
@@ -75,10 +71,8 @@ static inline struct timespec dcp_in_ms(int64_t ms)
 	return (struct timespec){ .tv_sec = ns / DCP_NS_PER_S, .tv_nsec = ns % DCP_NS_PER_S };
 }
 
-/*
- * A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC.
- * (pthread_cond_clockwait() would need glibc 2.30, and the wheel is for 2.28.)
- */
+/* A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC.
+ * (pthread_cond_clockwait() would need glibc 2.30, and the wheel is for 2.28.) */
 static inline int dcp_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t how;

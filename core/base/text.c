@@ -148,10 +148,8 @@ uint32_t dcp_utf8_code(const char *p, size_t n)
 	return c;
 }
 
-/*
- * Control characters, separators of lines, annotations, and Default_Ignorable_Code_Point of Unicode
- * 16, in order.
- */
+/* Control characters, separators of lines, annotations, and Default_Ignorable_Code_Point of Unicode
+ * 16, in order. */
 static bool is_hidden(uint32_t c)
 {
 	static const uint32_t ranges[][2] = {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * text: extensions, stems and components of names, and the plural of a noun after a number; the
- * nearest known name; numbers in text; characters.
- */
+/* text: extensions, stems and components of names, and the plural of a noun after a number; the
+ * nearest known name; numbers in text; characters. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,14 +61,11 @@ static inline bool dcp_climbs(const char *name)
 
 /* near: the known name that is nearest to a mistyped one, by edit distance, for messages. */
 
-/* Longer names are compared by their first DCP_NEAR_MAX bytes: keys differ early or not at all.
- */
+/* Longer names are compared by their first DCP_NEAR_MAX bytes: keys differ early or not at all. */
 #define DCP_NEAR_MAX 512
 
-/*
- * The number of insertions, deletions, replacements or swaps of neighbours that turn @a into
- * @b, or @limit + 1 if it is more than @limit.
- */
+/* The number of insertions, deletions, replacements or swaps of neighbours that turn @a into @b, or
+ * @limit + 1 if it is more than @limit. */
 size_t dcp_near_distance(const char *a, const char *b, size_t limit);
 
 /* The greatest distance at which "did you mean" is useful for @name. */
@@ -114,10 +109,8 @@ static inline int dcp_hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/*
- * Parse the number at *@p, before @end (NULL: the text ends in a NUL), of at most @most digits,
- * and move *@p past it. False: no digit, or more digits; then nothing is written.
- */
+/* Parse the number at *@p, before @end (NULL: the text ends in a NUL), of at most @most digits, and
+ * move *@p past it. False: no digit, or more digits; then nothing is written. */
 static inline bool dcp_take_number(const char **p, const char *end, size_t most, uint64_t *out)
 {
 	const char *s = *p;
@@ -157,16 +150,12 @@ static inline const char *dcp_digits_before(const char *start, const char *end)
 
 /* utf8: characters of foreign text: which are valid, and which may be shown. */
 
-/*
- * Length of the valid UTF-8 sequence at @p, or 0. C0 80, dcpfs's form of a NUL inside a key, is
- * not valid here.
- */
+/* Length of the valid UTF-8 sequence at @p, or 0. C0 80, dcpfs's form of a NUL inside a key, is not
+ * valid here. */
 size_t dcp_utf8_len(const char *p, size_t left);
 
-/*
- * The lone surrogate that the three bytes at @p encode, as Python's surrogatepass writes it; or
- * 0.
- */
+/* The lone surrogate that the three bytes at @p encode, as Python's surrogatepass writes it; or
+ * 0. */
 uint32_t dcp_utf8_surrogate(const char *p, size_t left);
 
 /* The code point of the valid sequence of @n bytes at @p. */

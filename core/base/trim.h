@@ -29,10 +29,8 @@ struct dcp_trim {
 	bool all;         /* delete all files, and leftovers of writers of any age */
 	/* holes of files do not count; files that a process has locked stay */
 	bool sparse;
-	/*
-	 * Should the file @name in the directory @dirfd be deleted for another reason? NULL: no
-	 * file should.
-	 */
+	/* Should the file @name in the directory @dirfd be deleted for another reason? NULL: no
+	 * file should. */
 	bool (*goes)(void *ctx, int dirfd, const char *name);
 	void *ctx;
 };

@@ -98,10 +98,8 @@ uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck)
 	return dcp_version_generation(ck->base ? ck->base : ck->v);
 }
 
-/*
- * If the checkpoint was mounted elsewhere, the path of its source may name a different checkpoint
- * here.
- */
+/* If the checkpoint was mounted elsewhere, the path of its source may name a different checkpoint
+ * here. */
 static int check_mounted(const struct dcp_checkpoint *ck, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
@@ -161,10 +159,8 @@ static int fail_broken(const struct dcp_checkpoint *ck, struct dcp_err *err)
 			ck->found->name, ck->source, ck->found->name);
 }
 
-/*
- * Try versions from the newest to the oldest; the first failure is reported. A version without any
- * readable tensor is used only if there is no better one.
- */
+/* Try versions from the newest to the oldest; the first failure is reported. A version without any
+ * readable tensor is used only if there is no better one. */
 static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 {
 	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL,

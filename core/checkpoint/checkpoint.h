@@ -91,10 +91,8 @@ uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck);
 
 typedef int dcp_row_fn(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
 
-/*
- * Call @fn with every row of a kind in id order, or of both kinds, tensors first. A non-zero return
- * of @fn ends the walk.
- */
+/* Call @fn with every row of a kind in id order, or of both kinds, tensors first. A non-zero return
+ * of @fn ends the walk. */
 int dcp_each_row(struct dcp_index *ix, enum dcp_row_kind kind, dcp_row_fn *fn, void *ctx);
 int dcp_all_rows(struct dcp_index *ix, dcp_row_fn *fn, void *ctx);
 

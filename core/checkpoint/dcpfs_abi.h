@@ -20,10 +20,8 @@
 #define DCPFS_INFO_MAGIC "DCPFSINF"
 #define DCPFS_BLOB_MAGIC "DCPFSBLB"
 
-/*
- * Flags. A file with one of the first two flags has no blob, because its bytes are not stored in
- * the form in which they are shown.
- */
+/* Flags. A file with one of the first two flags has no blob, because its bytes are not stored in
+ * the form in which they are shown. */
 #define DCPFS_INFO_CONVERTED (1u << 0) /* elements are converted: widened for .npy, or cast */
 #define DCPFS_INFO_BROKEN (1u << 1)    /* the file cannot be read at all */
 #define DCPFS_INFO_DIRECTORY                                                                   \

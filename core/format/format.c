@@ -200,10 +200,8 @@ void dcp_groups_finish(struct dcp_groups *g)
 	dcp_buf_finish(&g->list);
 }
 
-/*
- * Families that dcpfs does not read: rows without load(), for messages that say what was found and
- * what to do. Where two fit, the first is the better guess.
- */
+/* Families that dcpfs does not read: rows without load(), for messages that say what was found and
+ * what to do. Where two fit, the first is the better guess. */
 
 #define ZARR "open it with zarr or tensorstore and save safetensors"
 #define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"

@@ -62,10 +62,8 @@ struct dcp_load {
 	bool is_part; /* a single value has the key "": the part's name is put before keys */
 };
 
-/*
- * A name that identifies the family of a directory in which nothing readable was found. A glob
- * with FNM_EXTMATCH.
- */
+/* A name that identifies the family of a directory in which nothing readable was found. A glob with
+ * FNM_EXTMATCH. */
 struct dcp_mark {
 	const char *glob, *what; /* "a DeepSpeed checkpoint" */
 	/* What the user can do. NULL: dcpfs reads the family, but something is missing in this
@@ -78,10 +76,8 @@ struct dcp_format {
 	const char *name; /* stored in indexes and shown to users: never reuse a name */
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
 
-	/*
-	 * Used only if no other family matches, because such files are often plain data. Never a
-	 * part of a version.
-	 */
+	/* Used only if no other family matches, because such files are often plain data. Never a
+	 * part of a version. */
 	bool shy;
 
 	const struct dcp_mark *marks; /* the last has no glob; NULL: none */
@@ -89,10 +85,8 @@ struct dcp_format {
 	/* Its parts are checkpoints of other families: probe() and load() call these families. */
 	bool composite;
 
-	/*
-	 * Looks only at names and sizes: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
-	 * receives one line that says what is missing.
-	 */
+	/* Looks only at names and sizes: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
+	 * receives one line that says what is missing. */
 	enum dcp_match (*probe)(const struct dcp_dir *dir, char *why, size_t n);
 
 	/*
@@ -125,10 +119,8 @@ struct dcp_format {
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
 	const char *(*commit_file)(const struct dcp_dir *dir);
 
-	/*
-	 * Emit all tensors and objects to the sink, a broken one with its error. A negative result
-	 * means that nothing of the checkpoint can be shown. @err need not be set for -ENOMEM.
-	 */
+	/* Emit all tensors and objects to the sink, a broken one with its error. A negative result
+	 * means that nothing of the checkpoint can be shown. @err need not be set for -ENOMEM. */
 	int (*load)(const struct dcp_load *in, struct dcp_err *err);
 };
 
@@ -144,10 +136,8 @@ struct dcp_safetensors;
 int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
 		      const struct dcp_safetensors *st);
 
-/*
- * Emit a fact about the version, unless @rc is already a failure or the text is empty. Returns
- * @rc, -ENOMEM or the error of the sink.
- */
+/* Emit a fact about the version, unless @rc is already a failure or the text is empty. Returns @rc,
+ * -ENOMEM or the error of the sink. */
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
@@ -182,9 +172,7 @@ const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dc
 int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,
 		     const char *group, struct dcp_dir *out);
 
-/*
- * groups: which files of a directory are versions, or parts of a version?
- */
+/* groups: which files of a directory are versions, or parts of a version? */
 
 struct dcp_dirent;
 

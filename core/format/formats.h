@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * formats: the families in the table of formats.c; each is defined in the file of its name.
- */
+/* formats: the families in the table of formats.c; each is defined in the file of its name. */
 #pragma once
 #include "core/format/format.h"
 

@@ -92,9 +92,8 @@ static int take_file(struct looking *l, const char *path, const char *name)
 	return add_id(l, path, id);
 }
 
-/*
- * Is the file torchtitan's job config? Its name may be anything; its content begins with the model.
- */
+/* Is the file torchtitan's job config? Its name may be anything; its content begins with the
+ * model. */
 static bool names_job(const struct looking *l, const char *path, struct dcp_file_id *id)
 {
 	static const char mark[] = "\"model_spec\"";

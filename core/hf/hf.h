@@ -172,9 +172,8 @@ struct dcp_assets {
 	struct dcp_buf config;
 	const char *job; /* a job config of torchtitan, from root[job_root] on; or NULL */
 	uint32_t job_root;
-	/*
-	 * a model_index.json was found, but the weights are no part of its pipeline: it is left out
-	 */
+	/* a model_index.json was found, but the weights are no part of its pipeline: it is left
+	 * out */
 	bool pipeline;
 	/* directories beside the assets that are left out: names, each ending in NUL */
 	struct dcp_buf left;

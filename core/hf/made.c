@@ -231,9 +231,8 @@ static int put_line(const char *json, size_t n, struct dcp_buf *out)
 	return rc;
 }
 
-/*
- * Composer splits a text at its newlines, so the last element is usually empty and is not a line.
- */
+/* Composer splits a text at its newlines, so the last element is usually empty and is not a
+ * line. */
 static int put_lines(struct leaves of, size_t depth, struct dcp_buf *out)
 {
 	dcp_auto_json struct dcp_json *list = NULL;

@@ -79,9 +79,8 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	return dcp_err_say(err, rc);
 }
 
-/*
- * Use the requested part as a prefix of keys or, if no key begins with it, as a name inside keys.
- */
+/* Use the requested part as a prefix of keys or, if no key begins with it, as a name inside
+ * keys. */
 static int find_part(struct mapping *m, struct dcp_err *err)
 {
 	int rc = m->part ? dcp_hf_part(m->base, m->part, err) : 1;

@@ -9,9 +9,7 @@
 
 /* clang-format off */
 static const struct dcp_dtype_info infos[DCP_DTYPE_COUNT] = {
-	/*
-	 * name torch safetensors npy size, npy, swap, widened, values
-	 */
+	/* name torch safetensors npy size, npy, swap, widened, values */
 	[DCP_DTYPE_OTHER]       = { "",            "",                  NULL,          NULL,   0,  0,  0, false, 1 },
 	[DCP_DTYPE_F64]         = { "F64",         "float64",           "F64",         "<f8",  8,  8,  8, false, 1 },
 	[DCP_DTYPE_F32]         = { "F32",         "float32",           "F32",         "<f4",  4,  4,  4, false, 1 },
@@ -143,10 +141,8 @@ static void cast_f4_e2m1_to_f32(void *dst, const void *src, size_t n)
 		memcpy(to + 8 * i, f4_e2m1_bits[from[i]], 8);
 }
 
-/*
- * Blocks of a fixed length on aligned copies: at -O2 compilers turn only such loops into
- * vector code.
- */
+/* Blocks of a fixed length on aligned copies: at -O2 compilers turn only such loops into vector
+ * code. */
 #define BLOCK 32
 #define DEFINE_CAST(from, from_bits, to, to_bits, one)                                         \
 	static void cast_##from##_to_##to(void *dst, const void *src, size_t n)                \

@@ -58,10 +58,8 @@ struct dcp_dtype_info {
 /* The row of @t, never NULL; OTHER has size 0. */
 const struct dcp_dtype_info *dcp_dtype_info(enum dcp_dtype t);
 
-/*
- * Find a type by the name in dcpfs ("BF16") or in torch ("bfloat16", also "half", "long", ...);
- * OTHER if unknown.
- */
+/* Find a type by the name in dcpfs ("BF16") or in torch ("bfloat16", also "half", "long", ...);
+ * OTHER if unknown. */
 enum dcp_dtype dcp_dtype_from_name(const char *name);
 enum dcp_dtype dcp_dtype_from_torch(const char *name, size_t n);
 enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
@@ -89,10 +87,8 @@ void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 /* Is @t a floating-point type that can be converted? */
 bool dcp_dtype_is_float(enum dcp_dtype t);
-/*
- * dcp_dtype_can_cast() must be true. @src and @dst may be unaligned; they may not overlap, but a
- * cast to a type that is no wider may be done in place (@dst == @src).
- */
+/* dcp_dtype_can_cast() must be true. @src and @dst may be unaligned; they may not overlap, but a
+ * cast to a type that is no wider may be done in place (@dst == @src). */
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);
 
@@ -113,10 +109,8 @@ bool dcp_dtype_can_negate(enum dcp_dtype t);
  * half of each (complex types). */
 void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary);
 
-/*
- * The number of bytes that are reversed together when a file is big-endian, from the table; an
- * element of OTHER is one number of @itemsize bytes. 1: nothing is reversed.
- */
+/* The number of bytes that are reversed together when a file is big-endian, from the table; an
+ * element of OTHER is one number of @itemsize bytes. 1: nothing is reversed. */
 unsigned dcp_dtype_swap_unit(enum dcp_dtype t, uint32_t itemsize);
 
 /* Reverse the bytes of each @unit (1, 2, 4, 8) in the @n bytes at @p. */

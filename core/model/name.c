@@ -241,10 +241,8 @@ static bool is_uuid(const char *p)
 	return true;
 }
 
-/*
- * Length of the hash that begins at @p, where a run of letters and digits begins; 0: not a hash. A
- * letter after a digit distinguishes a hash from ba1200.
- */
+/* Length of the hash that begins at @p, where a run of letters and digits begins; 0: not a hash. A
+ * letter after a digit distinguishes a hash from ba1200. */
 static size_t digest_at(const char *p)
 {
 	size_t n = strspn(p, HEX);
@@ -308,10 +306,8 @@ static bool is_value(const char *name, const char *p)
 	return p > name && p[-1] == '=';
 }
 
-/*
- * The number of characters at @p in @name to skip (metrics, hashes); 0: they are a number that
- * counts.
- */
+/* The number of characters at @p in @name to skip (metrics, hashes); 0: they are a number that
+ * counts. */
 static size_t passed_over(const char *name, const char *p)
 {
 	size_t digits = strspn(p, DIGITS), all;
@@ -323,10 +319,8 @@ static size_t passed_over(const char *name, const char *p)
 	return is_metric(name, p) || (!whole && is_value(name, p)) ? all : 0;
 }
 
-/*
- * Move *at to the next number of @name at or after it, and return its number of digits; 0: there is
- * none.
- */
+/* Move *at to the next number of @name at or after it, and return its number of digits; 0: there is
+ * none. */
 static size_t next_number(const char *name, const char **at)
 {
 	while (**at) {

@@ -28,19 +28,15 @@
 /* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: with the hash even if the name is short. */
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
 
-/*
- * The key that the first @n bytes of @name stand for; a name that no key can have is copied
- * unchanged. @out has room for n + 1 bytes.
- */
+/* The key that the first @n bytes of @name stand for; a name that no key can have is copied
+ * unchanged. @out has room for n + 1 bytes. */
 void dcp_name_to_key(const char *name, size_t n, char *out);
 
 /* Does @key match @pattern, a glob whose * also matches dots and slashes? */
 bool dcp_name_matches(const char *pattern, const char *key);
 
-/*
- * Does any of the @n words of @list match @key: as the whole key, as a prefix that ends at a dot or
- * slash, or as a pattern?
- */
+/* Does any of the @n words of @list match @key: as the whole key, as a prefix that ends at a dot or
+ * slash, or as a pattern? */
 bool dcp_name_listed(const char *const *list, size_t n, const char *key);
 
 /* Order of version names: digit runs compare as numbers, all other characters bytewise. */
@@ -69,14 +65,12 @@ int dcp_name_compare(const char *a, const char *b);
  * Times decide only if there are no numbers, because copying does not always keep them.
  */
 
-/*
- * Negative: @a is older. @a_ns and @b_ns: when the versions were committed. 0: the names are equal.
- */
+/* Negative: @a is older. @a_ns and @b_ns: when the versions were committed. 0: the names are
+ * equal. */
 int dcp_order_compare(const char *a, int64_t a_ns, const char *b, int64_t b_ns);
 
-/*
- * Does the name say that the version is still being written ("tmp-checkpoint-500", "step-5.tmp")?
- */
+/* Does the name say that the version is still being written ("tmp-checkpoint-500",
+ * "step-5.tmp")? */
 bool dcp_order_is_unfinished(const char *name);
 
 /*

@@ -9,10 +9,8 @@
 
 enum { OWNER = 0400, GROUP = 0040, OTHER = 0004 };
 
-/*
- * The id that stat() and access control lists show for an id that is not mapped in this user
- * namespace.
- */
+/* The id that stat() and access control lists show for an id that is not mapped in this user
+ * namespace. */
 enum { OVERFLOW_ID = 65534 };
 
 static bool is_unmapped(uint32_t id)
@@ -171,9 +169,8 @@ static struct entry entry_at(const uint8_t *p)
 	return (struct entry){ dcp_load_le16(p), dcp_load_le16(p + 2), dcp_load_le32(p + 4) };
 }
 
-/*
- * The mode of the entries for owner, group and others, with the mask of all groups and named users.
- */
+/* The mode of the entries for owner, group and others, with the mask of all groups and named
+ * users. */
 static uint32_t mode_in(const uint8_t *p, const uint8_t *end, uint32_t *mask)
 {
 	uint32_t mode = 0;

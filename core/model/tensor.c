@@ -471,10 +471,8 @@ static bool get_more(struct unpack *u, struct dcp_piece *p)
 	return more;
 }
 
-/*
- * The next piece, kept if it is wanted; @block: what must hold it. False when memory is out; a
- * bad blob shows in the cursor.
- */
+/* The next piece, kept if it is wanted; @block: what must hold it. False when memory is out; a bad
+ * blob shows in the cursor. */
 static bool get_piece(struct unpack *u, const struct dcp_box *block)
 {
 	struct dcp_piece *p = &u->pieces[u->n];

@@ -88,25 +88,19 @@ struct dcp_tensor {
 	const char *const *path; /* components of the key as the framework nests them */
 	size_t npath;
 	enum dcp_dtype dtype;
-	/*
-	 * the name in the table; for DCP_DTYPE_OTHER, the framework's; with @cast, the name of the
-	 * type that users see
-	 */
+	/* the name in the table; for DCP_DTYPE_OTHER, the framework's; with @cast, the name of the
+	 * type that users see */
 	const char *dtype_name;
 	uint32_t itemsize; /* bytes per element */
-	/*
-	 * The type that users see: every element is converted to it when it is read. OTHER: users
-	 * see @dtype. Pieces, and everything that counts stored bytes, are not affected.
-	 */
+	/* The type that users see: every element is converted to it when it is read. OTHER: users
+	 * see @dtype. Pieces, and everything that counts stored bytes, are not affected. */
 	enum dcp_dtype cast;
 	uint32_t ndim;
 	const uint64_t *shape;
 	const struct dcp_piece *pieces;
 	size_t npieces;
-	/*
-	 * Copies of pieces in other files: each has the box and the run of one of the pieces, and
-	 * is read if that piece cannot be.
-	 */
+	/* Copies of pieces in other files: each has the box and the run of one of the pieces, and
+	 * is read if that piece cannot be. */
 	const struct dcp_piece *copies;
 	size_t ncopies;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
@@ -124,10 +118,8 @@ struct dcp_stretch {
 	uint64_t n;           /* bytes after the filter is undone */
 };
 
-/*
- * Describe the bytes as a tensor of U8; @dims (room for two numbers) and @p hold its shape and its
- * piece.
- */
+/* Describe the bytes as a tensor of U8; @dims (room for two numbers) and @p hold its shape and its
+ * piece. */
 void dcp_stretch_tensor(const struct dcp_stretch *s, uint64_t *dims, struct dcp_piece *p,
 			struct dcp_tensor *out);
 
@@ -146,10 +138,8 @@ struct dcp_object {
 	 */
 	const char *classes;
 	const char *error;
-	/*
-	 * The serialized bytes, if they hold nothing but this object; NULL: the object is a part of
-	 * a larger stream.
-	 */
+	/* The serialized bytes, if they hold nothing but this object; NULL: the object is a part of
+	 * a larger stream. */
 	const struct dcp_stretch *stored;
 	bool entry; /* torch.distributed.checkpoint's metadata has an object of this key */
 };
@@ -187,10 +177,8 @@ struct dcp_sink {
 	int (*item)(void *ctx, const struct dcp_object *o);
 	/* A fact about the version: "framework" -> "torch 2.15". */
 	int (*meta)(void *ctx, const char *name, const char *value);
-	/*
-	 * The same as file() for a file that is compressed as a whole: offsets of its pieces count
-	 * decompressed bytes.
-	 */
+	/* The same as file() for a file that is compressed as a whole: offsets of its pieces count
+	 * decompressed bytes. */
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
 	/* A file of the version that is shown unchanged: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
@@ -262,16 +250,12 @@ bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 /* Size of an array in bytes; false if it is too large, where lengths of 0 count as 1. */
 bool dcp_shape_nbytes(const uint64_t *shape, uint32_t ndim, uint32_t itemsize, uint64_t *out);
 
-/*
- * Are the strides (in elements) those of a dense row-major array? Only dimensions of more than one
- * element count.
- */
+/* Are the strides (in elements) those of a dense row-major array? Only dimensions of more than one
+ * element count. */
 bool dcp_row_major(const uint64_t *shape, const uint64_t *stride, uint32_t ndim);
 
-/*
- * The number of elements from the first to the last of a strided array that is not empty; false if
- * it does not fit in 64 bits.
- */
+/* The number of elements from the first to the last of a strided array that is not empty; false if
+ * it does not fit in 64 bits. */
 bool dcp_stride_span(const uint64_t *shape, const uint64_t *stride, uint32_t ndim,
 		     uint64_t *out);
 
@@ -289,10 +273,8 @@ static inline uint32_t dcp_tensor_shown_size(const struct dcp_tensor *t)
 /* The coordinates of the first element of any tensor: zeros. */
 extern const uint64_t dcp_origin[DCP_MAX_NDIM];
 
-/*
- * Make @p the only piece of @t, whose shape is known: the box and the run of @p are filled in. A
- * tensor without elements gets no piece. False: the elements are too many to count.
- */
+/* Make @p the only piece of @t, whose shape is known: the box and the run of @p are filled in. A
+ * tensor without elements gets no piece. False: the elements are too many to count. */
 bool dcp_tensor_one_piece(struct dcp_tensor *t, struct dcp_piece *p);
 
 /* Size in bytes of the whole tensor as stored; false on overflow. */

@@ -43,10 +43,8 @@ struct dcp_read {
 };
 
 struct dcp_blob_ops {
-	/*
-	 * Make @n reads, each in full. -EIO: the file ends early or cannot be read; -ESTALE: the
-	 * file is no longer the one that was opened. Any thread.
-	 */
+	/* Make @n reads, each in full. -EIO: the file ends early or cannot be read; -ESTALE: the
+	 * file is no longer the one that was opened. Any thread. */
 	int (*read)(const struct dcp_read *reads, size_t n);
 	/*
 	 * Announce @n reads, so that bytes of a remote source are fetched together. Nothing is
@@ -54,17 +52,13 @@ struct dcp_blob_ops {
 	 * not remote.
 	 */
 	void (*want)(const struct dcp_read *reads, size_t n);
-	/*
-	 * Is the content still that of @id? 0, -ESTALE, -EIO. @named: the file must also still have
-	 * a name. NULL: read() detects changes.
-	 */
+	/* Is the content still that of @id? 0, -ESTALE, -EIO. @named: the file must also still have
+	 * a name. NULL: read() detects changes. */
 	int (*check)(const struct dcp_blob *b, const struct dcp_file_id *id, bool named);
 	/* The current size in bytes. NULL: the size does not change after opening. */
 	uint64_t (*size)(const struct dcp_blob *b);
-	/*
-	 * Map the whole file until the blob is closed. Returns NULL on failure (errno ENOMEM: no
-	 * room for the mapping). Without this function, the source cannot be mapped.
-	 */
+	/* Map the whole file until the blob is closed. Returns NULL on failure (errno ENOMEM: no
+	 * room for the mapping). Without this function, the source cannot be mapped. */
 	const uint8_t *(*map)(struct dcp_blob *b);
 	void (*close)(struct dcp_blob *b);
 };
@@ -100,9 +94,8 @@ typedef int dcp_entry_fn(void *ctx, const char *name, size_t n, const struct dcp
 struct dcp_origin {
 	const char *name;
 	const char *
-		/*
-		 * the prefix of sources of this kind: "s3://"; NULL: the file system, or archives
-		 */
+		/* the prefix of sources of this kind: "s3://"; NULL: the file system, or
+		 * archives */
 		scheme;
 	/* an id is a tag of the server, so it identifies one content; an id made of times may not
 	 */
@@ -131,15 +124,11 @@ struct dcp_origin {
 	/* The identity of the file @name, or of the site itself ("."); nothing is opened. -ENOENT,
 	 * ... */
 	int (*id)(const struct dcp_site *at, const char *name, struct dcp_file_id *id);
-	/*
-	 * Is @name a file that this user may not read, or a directory that this user may not read
-	 * or not enter? NULL: open() finds out.
-	 */
+	/* Is @name a file that this user may not read, or a directory that this user may not read
+	 * or not enter? NULL: open() finds out. */
 	bool (*barred)(const struct dcp_site *at, const char *name);
-	/*
-	 * The real path of the file or directory @name, or of the site itself ("."). NULL: the
-	 * source has no paths. -ENOENT: it no longer has one, ...
-	 */
+	/* The real path of the file or directory @name, or of the site itself ("."). NULL: the
+	 * source has no paths. -ENOENT: it no longer has one, ... */
 	int (*path)(const struct dcp_site *at, const char *name, char path[PATH_MAX]);
 	/* Open the same site a second time. */
 	int (*again)(const struct dcp_site *at, struct dcp_site *out);
@@ -157,10 +146,8 @@ extern const struct dcp_origin dcp_origin_s3, dcp_origin_gs, dcp_origin_https, d
 const struct dcp_origin *dcp_origin_of(const char *source);
 /* Call the find() of the row of @source. */
 int dcp_site_find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
-/*
- * A site for the directory of the file system that is open at @fd. @fd stays the caller's, so the
- * site must not be closed.
- */
+/* A site for the directory of the file system that is open at @fd. @fd stays the caller's, so the
+ * site must not be closed. */
 struct dcp_site dcp_site_at(int fd);
 int dcp_site_again(const struct dcp_site *at, struct dcp_site *out);
 void dcp_site_close(struct dcp_site *at);
@@ -186,15 +173,11 @@ int dcp_blob_check(const struct dcp_blob *b, const struct dcp_file_id *id, bool 
 void dcp_blob_close(struct dcp_blob *b);
 #define dcp_auto_blob __attribute__((cleanup(dcp_blob_close)))
 
-/*
- * Describe @path of the file system, following links; the size is set only for a regular file.
- * -ENOENT, ...
- */
+/* Describe @path of the file system, following links; the size is set only for a regular file.
+ * -ENOENT, ... */
 int dcp_path_look(const char *path, struct dcp_dirent *out);
-/*
- * Open the regular file @path of the file system, which the user named: links are followed.
- * -EISDIR, -EINVAL: another kind of file; -ENOENT, ...
- */
+/* Open the regular file @path of the file system, which the user named: links are followed.
+ * -EISDIR, -EINVAL: another kind of file; -ENOENT, ... */
 int dcp_blob_open(const char *path, struct dcp_blob *out);
 /* Make a blob of the file of the file system that is open at @fd; the blob owns @fd. */
 int dcp_blob_of_fd(int fd, struct dcp_blob *out);
@@ -214,9 +197,8 @@ bool dcp_is_local(int fd);
  */
 
 struct dcp_source {
-	/*
-	 * Read all @n bytes at @off, or return a negative errno: -EIO also if fewer bytes arrived.
-	 */
+	/* Read all @n bytes at @off, or return a negative errno: -EIO also if fewer bytes
+	 * arrived. */
 	int (*read)(const struct dcp_source *src, uint64_t off, void *buf, size_t n);
 	uint64_t size;
 	/* for the implementations */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The kinds of servers, one row each. The rows are defined above this room, in core/remote, and
- * only listed here.
- */
+/* The kinds of servers, one row each. The rows are defined above this room, in core/remote, and
+ * only listed here. */
 #include "core/origin/origin.h"
 
 const struct dcp_origin *const dcp_origins[] = {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * parse: helpers of several parsers: Python's regular expressions, bytes written as text, and the
- * kind of a file whose name is misleading.
- */
+/* parse: helpers of several parsers: Python's regular expressions, bytes written as text, and the
+ * kind of a file whose name is misleading. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,10 +24,8 @@ struct dcp_source;
 #define DCP_REGEX_MAX_STATES 256
 #define DCP_REGEX_MAX_DEPTH 32 /* groups inside each other */
 
-/*
- * Returns 0, -EINVAL (not a pattern), -ENOTSUP (an unsupported construct, named in @err), -E2BIG,
- * -ENOMEM. @out lives in @arena; only one thread at a time may use it.
- */
+/* Returns 0, -EINVAL (not a pattern), -ENOTSUP (an unsupported construct, named in @err), -E2BIG,
+ * -ENOMEM. @out lives in @arena; only one thread at a time may use it. */
 int dcp_regex_compile(const char *pattern, struct dcp_arena *arena, struct dcp_regex **out,
 		      struct dcp_err *err);
 
@@ -54,10 +50,8 @@ const char *dcp_regex_pcre2_version(void);
  */
 ptrdiff_t dcp_latin1_narrow(const void *text, size_t n, uint8_t *out, size_t *nout);
 
-/*
- * Decode the text @src and write its bytes, exactly @want, to @out_fd at its current position.
- * Returns 0, -EBADMSG (not such a text, or another length), or the error of reading or writing.
- */
+/* Decode the text @src and write its bytes, exactly @want, to @out_fd at its current position.
+ * Returns 0, -EBADMSG (not such a text, or another length), or the error of reading or writing. */
 int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want,
 			 struct dcp_err *err);
 
@@ -73,8 +67,6 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 /* Does @head begin like a safetensors file: with the length of a header, then '{'? */
 bool dcp_magic_is_safetensors(const void *head, size_t n);
 
-/*
- * Describe the kind of file that begins like @head: "a Git LFS pointer; fetch the file with: git
- * lfs pull". NULL: an unknown kind.
- */
+/* Describe the kind of file that begins like @head: "a Git LFS pointer; fetch the file with: git
+ * lfs pull". NULL: an unknown kind. */
 const char *dcp_magic(const void *head, size_t n);

@@ -141,10 +141,8 @@ static int want_block(struct wanted *w, uint64_t number)
 	return -ENOMEM;
 }
 
-/*
- * Is it a long read that only fills the cache? Other reads are extended, because more small items
- * are usually around them.
- */
+/* Is it a long read that only fills the cache? Other reads are extended, because more small items
+ * are usually around them. */
 static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
 {
 	return !reads[0]->to && end - reads[0]->off >= 4 * AROUND;
@@ -342,10 +340,8 @@ static void *run_worker(void *ctx)
 	return NULL;
 }
 
-/*
- * The child does not have the threads of the parent, so the blocks that they were getting never
- * come.
- */
+/* The child does not have the threads of the parent, so the blocks that they were getting never
+ * come. */
 static void lock_before_fork(void)
 {
 	pthread_mutex_lock(&all.lock);
@@ -499,10 +495,8 @@ static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end, ui
 	if (!r)
 		r = make_reader(o);
 	run = r->run;
-	/*
-	 * Bytes after a gap do not count as sequential, because the ends of items are read with
-	 * gaps, too.
-	 */
+	/* Bytes after a gap do not count as sequential, because the ends of items are read with
+	 * gaps, too. */
 	r->run += goes_on && off <= r->next ? end - off : 0;
 	r->reach = DCP_MAX(r->reach, end);
 	r->passes |= r->until && off >= r->until;

@@ -155,10 +155,8 @@ static int take_to_compare(void *ctx, uint64_t at, const char *p, size_t n)
 	return compare_body(c->o->put, at, p, n);
 }
 
-/*
- * Compute the tag of an object of the parts that @body lists: a hash of their hashes. False: the
- * tags of the parts are not hashes.
- */
+/* Compute the tag of an object of the parts that @body lists: a hash of their hashes. False: the
+ * tags of the parts are not hashes. */
 static bool make_tag(const char *body, char out[TAG])
 {
 	uint8_t hash[MD5_DIGEST_SIZE];
@@ -180,10 +178,8 @@ static bool make_tag(const char *body, char out[TAG])
 	return true;
 }
 
-/*
- * Is the object the one that was put? Parts of an upload cannot be read again, so its length and
- * tag are compared.
- */
+/* Is the object the one that was put? Parts of an upload cannot be read again, so its length and
+ * tag are compared. */
 static bool is_there(struct one *o)
 {
 	const struct dcp_put *p = o->put;
@@ -232,10 +228,8 @@ static int judge_failure(struct one *o, const struct dcp_http *h, struct dcp_err
 	const char *base = o->r->base;
 	if (p->what >= DCP_PUT_ABORT && (h->rc == -ENOENT || h->status == 404))
 		return 0;
-	/*
-	 * libcurl repeats a request when the connection is lost, so an earlier try may have
-	 * succeeded
-	 */
+	/* libcurl repeats a request when the connection is lost, so an earlier try may have
+	 * succeeded */
 	if ((h->status == 412 || h->status == 404) && is_there(o))
 		return 0;
 	if (p->fresh && (h->status == 412 || h->status == 409))

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Functions that get credentials return 1 if @out is complete, 0 if there are none of that kind, or
- * a negative errno with the reason in @err.
- */
+/* Functions that get credentials return 1 if @out is complete, 0 if there are none of that kind, or
+ * a negative errno with the reason in @err. */
 #include "core/remote/s3.h"
 
 #include <errno.h>
@@ -192,10 +190,8 @@ static int ask_machine(const char *path, char *head, const char *method, struct 
 	return ask_near(url, head, method, answer);
 }
 
-/*
- * The server of the machine, by a session that other machines cannot have (IMDSv2). 0: the machine
- * is not in Amazon's cloud.
- */
+/* The server of the machine, by a session that other machines cannot have (IMDSv2). 0: the machine
+ * is not in Amazon's cloud. */
 static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 {
 	const char *off = dcp_http_env("AWS_EC2_METADATA_DISABLED");
@@ -396,10 +392,8 @@ static const char *skip_blanks(const char *p)
 	return p + strspn(p, " \t");
 }
 
-/*
- * The value of @name in the section @section of the INI file @text, malloc'ed. @name NULL: return
- * "" if the section exists.
- */
+/* The value of @name in the section @section of the INI file @text, malloc'ed. @name NULL: return
+ * "" if the section exists. */
 static char *of_section(const char *text, const char *section, const char *name)
 {
 	size_t nsection = strlen(section), nname = name ? strlen(name) : 0;

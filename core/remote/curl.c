@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * libcurl is loaded at the first request, because with TLS, HTTP/2, Kerberos and LDAP it would take
- * longer to start than most verbs run.
- */
+/* libcurl is loaded at the first request, because with TLS, HTTP/2, Kerberos and LDAP it would take
+ * longer to start than most verbs run. */
 #include "core/remote/curl.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * curl: single transfers, by libcurl. curl.c is the only file that includes curl.h; in builds
- * without libcurl, curl_none.c replaces curl.c and xml.c.
- */
+/* curl: single transfers, by libcurl. curl.c is the only file that includes curl.h; in builds
+ * without libcurl, curl_none.c replaces curl.c and xml.c. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,10 +47,8 @@ int dcp_transfers_add(struct dcp_transfers *t, const struct dcp_transfer_opts *o
 void dcp_transfers_remove(struct dcp_transfers *t, struct dcp_transfer *one);
 /* The status code of the answer so far; 0: none yet. */
 long dcp_transfer_status(const struct dcp_transfer *one);
-/*
- * Continue the transfers for at most @ms, and fill @ends, which has room for @n, with transfers
- * that ended. Returns their number.
- */
+/* Continue the transfers for at most @ms, and fill @ends, which has room for @n, with transfers
+ * that ended. Returns their number. */
 size_t dcp_transfers_run(struct dcp_transfers *t, int ms, struct dcp_transfer_end *ends,
 			 size_t n);
 /* Version of libcurl. NULL: there is none, and *why is the reason. */

@@ -219,10 +219,8 @@ static bool is_right(const struct dcp_disk *d, int fd)
 	       pread(fd, is, HEAD, (off_t)head_at(d)) == HEAD && memcmp(is, want, HEAD) == 0;
 }
 
-/*
- * A file that is open (locked) is not deleted to make room. Locks may not work on the file system;
- * correctness does not depend on them.
- */
+/* A file that is open (locked) is not deleted to make room. Locks may not work on the file system;
+ * correctness does not depend on them. */
 static int open_kept(const struct dcp_disk *d, const char *path)
 {
 	dcp_auto_fd int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

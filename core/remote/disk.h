@@ -29,10 +29,8 @@
 #define DCP_DISK_BLOCK (256u << 10)
 #define DCP_DISK_MOST (32ull << 30)
 
-/*
- * Cache in the directory @cache, at most @most bytes (0: DCP_DISK_MOST). NULL: nothing is cached.
- * Any thread; affects later reads.
- */
+/* Cache in the directory @cache, at most @most bytes (0: DCP_DISK_MOST). NULL: nothing is cached.
+ * Any thread; affects later reads. */
 void dcp_disk_use(const char *cache, uint64_t most);
 /* Disable the cache, whatever dcp_disk_use() says before or after. */
 void dcp_disk_never(void);
@@ -60,15 +58,11 @@ struct dcp_disk {
 /* False: the cache is disabled. */
 bool dcp_disk_open(struct dcp_disk *d, const uint64_t id[2], uint64_t size);
 void dcp_disk_close(struct dcp_disk *d);
-/*
- * Read at most @n cached bytes at @off. *p points into @block, which has room for DCP_DISK_BLOCK.
- * Returns the number of bytes; 0: they are not cached.
- */
+/* Read at most @n cached bytes at @off. *p points into @block, which has room for DCP_DISK_BLOCK.
+ * Returns the number of bytes; 0: they are not cached. */
 size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, const char **p);
-/*
- * Cache bytes [@lo, @hi) of block @number. They are at these offsets of @block, whose other bytes
- * may be overwritten. A failure is not reported.
- */
+/* Cache bytes [@lo, @hi) of block @number. They are at these offsets of @block, whose other bytes
+ * may be overwritten. A failure is not reported. */
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block);
 /* Drop the blocks that contain bytes of [@off, @off + @n), because the bytes may be wrong. */
 void dcp_disk_forget(struct dcp_disk *d, uint64_t off, uint64_t n);

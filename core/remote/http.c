@@ -346,9 +346,8 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 		dcp_buf_printf(heads, "Range: bytes=%llu-%llu\n",
 			       (unsigned long long)(r->off + j->got),
 			       (unsigned long long)(r->off + r->n - 1));
-	/*
-	 * By the rules of HTTP If-Match never matches a weak tag, so weak tags are compared here.
-	 */
+	/* By the rules of HTTP If-Match never matches a weak tag, so weak tags are compared
+	 * here. */
 	if (rc == 0 && r->match && strncmp(r->match, "W/", 2) != 0)
 		dcp_buf_printf(heads, "If-Match: %s\n", r->match);
 	else if (rc == 0 && r->since)
@@ -592,10 +591,8 @@ static unsigned get_limit(void)
 	return dcp_http_configured()->parallel ?: 64;
 }
 
-/*
- * Begin requests that are due, as far as there is room. Returns the number of running requests;
- * *wait_ms: time until the next is due.
- */
+/* Begin requests that are due, as far as there is room. Returns the number of running requests;
+ * *wait_ms: time until the next is due. */
 static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *wait_ms)
 {
 	int64_t now = dcp_now_ms();

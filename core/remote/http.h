@@ -22,10 +22,8 @@ struct dcp_err;
 
 /* Configuration of requests. */
 struct dcp_http_config {
-	/*
-	 * Returns a variable of the environment, or NULL if it is not set; core itself does not
-	 * read the environment. NULL: no variables are set.
-	 */
+	/* Returns a variable of the environment, or NULL if it is not set; core itself does not
+	 * read the environment. NULL: no variables are set. */
 	const char *(*env)(const char *name);
 	/* The user's home directory, which contains profiles and tokens; NULL: there is none. */
 	const char *home;
@@ -48,10 +46,8 @@ struct dcp_http {
 	const char *url;
 	const char *body; /* of a POST or PUT; NULL: none */
 	size_t nbody;
-	/*
-	 * an additional header, "x-amz-meta-...:value" and a newline, which head() signs; NULL:
-	 * none
-	 */
+	/* an additional header, "x-amz-meta-...:value" and a newline, which head() signs; NULL:
+	 * none */
 	const char *fixed;
 	/*
 	 * Append "name: value" and a newline for each header of @r. Called before every try,
@@ -60,15 +56,11 @@ struct dcp_http {
 	 */
 	int (*head)(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,
 		    struct dcp_err *err);
-	/*
-	 * Called if the server refused the request, with r->status and r->said. True: try the
-	 * request once more.
-	 */
+	/* Called if the server refused the request, with r->status and r->said. True: try the
+	 * request once more. */
 	bool (*refused)(void *ctx, const struct dcp_http *r);
-	/*
-	 * Bytes of the answer, in order; @at is the offset of the first byte in the file, or in the
-	 * answer. 0 or a negative errno.
-	 */
+	/* Bytes of the answer, in order; @at is the offset of the first byte in the file, or in the
+	 * answer. 0 or a negative errno. */
 	int (*take)(void *ctx, uint64_t at, const char *p, size_t n);
 	void *ctx;
 	/* range of the file; n DCP_HTTP_ALL: the whole file, by a request without a range */
@@ -78,10 +70,8 @@ struct dcp_http {
 	const char *match; /* the ETag that the file must have, else -ESTALE; NULL: any */
 	/* the Last-Modified that the file must have, else -ESTALE; NULL: any */
 	const char *since;
-	/*
-	 * The URL that an earlier request for the same file was redirected to. If a request to it
-	 * fails, @url is used again. NULL: not known.
-	 */
+	/* The URL that an earlier request for the same file was redirected to. If a request to it
+	 * fails, @url is used again. NULL: not known. */
 	const char *led;
 	/* http:// is allowed for other machines, too: the user named it */
 	bool plain;
@@ -96,10 +86,8 @@ struct dcp_http {
 	/* ---- the answer ---- */
 	/* -ECANCELED: given up because another request of the batch failed, or all were stopped */
 	int rc;
-	/*
-	 * an answer had more or fewer bytes than it announced: if rc is negative, bytes passed to
-	 * take() may be wrong
-	 */
+	/* an answer had more or fewer bytes than it announced: if rc is negative, bytes passed to
+	 * take() may be wrong */
 	bool unsure;
 	long status;
 	char *leads;          /* the URL that the answer came from, if the server redirected */
@@ -117,24 +105,18 @@ struct dcp_http {
 int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err);
 void dcp_http_finish(struct dcp_http *r);
 
-/*
- * The value of a header of the answer, of length *n. @name is in lower case. NULL: the answer has
- * no such header.
- */
+/* The value of a header of the answer, of length *n. @name is in lower case. NULL: the answer has
+ * no such header. */
 const char *dcp_http_header(const struct dcp_http *r, const char *name, size_t *n);
 /* The same, malloc'ed. */
 char *dcp_http_header_copy(const struct dcp_http *r, const char *name);
 
-/*
- * Append the whole answer, at most @most bytes, to @out. The caller sets r->url, and may set all
- * other members of the request except take().
- */
+/* Append the whole answer, at most @most bytes, to @out. The caller sets r->url, and may set all
+ * other members of the request except take(). */
 int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err);
 
-/*
- * From now on, requests and waits of this thread end with -EINTR when @stop returns true. @stop is
- * called ten times a second. NULL: nothing stops them.
- */
+/* From now on, requests and waits of this thread end with -EINTR when @stop returns true. @stop is
+ * called ten times a second. NULL: nothing stops them. */
 void dcp_http_watch(bool (*stop)(void *ctx), void *ctx);
 /* Does @stop of this thread return true? */
 bool dcp_http_stopped(void);
@@ -162,31 +144,23 @@ struct dcp_url {
 	const char *path; /* the rest, which begins with a slash; NUL-terminated; may be "" */
 };
 
-/*
- * False: @text has no scheme or no host, or has a user, a query, a fragment, or bytes that are
- * invalid in a URL.
- */
+/* False: @text has no scheme or no host, or has a user, a query, a fragment, or bytes that are
+ * invalid in a URL. */
 bool dcp_url_split(const char *text, struct dcp_url *out);
 
-/*
- * Append @s with every byte except A-Z a-z 0-9 - . _ ~ written as %XX; slashes stay if
- * @slashes_kept.
- */
+/* Append @s with every byte except A-Z a-z 0-9 - . _ ~ written as %XX; slashes stay if
+ * @slashes_kept. */
 void dcp_url_encode(struct dcp_buf *out, const char *s, size_t n, bool slashes_kept);
 /* The opposite. False: a % without two digits, or a NUL. */
 bool dcp_url_decode(struct dcp_buf *out, const char *s, size_t n);
 
-/*
- * When a signed URL expires (by X-Amz-Date and X-Amz-Expires, their counterparts of Google, or
- * Expires): CLOCK_REALTIME in seconds. 0: the URL does not say.
- */
+/* When a signed URL expires (by X-Amz-Date and X-Amz-Expires, their counterparts of Google, or
+ * Expires): CLOCK_REALTIME in seconds. 0: the URL does not say. */
 int64_t dcp_url_until(const char *text);
 
 /* Is the host, without its port, this machine's loopback? */
 bool dcp_url_is_loopback(const char *host, size_t n);
 
-/*
- * Can a name that a server gave be used as a file name? Not if a component is empty, "." or "..",
- * or longer than 255 bytes, or has a byte that cannot be printed.
- */
+/* Can a name that a server gave be used as a file name? Not if a component is empty, "." or "..",
+ * or longer than 255 bytes, or has a byte that cannot be printed. */
 bool dcp_url_safe_name(const char *name, size_t n);

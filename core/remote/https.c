@@ -106,10 +106,8 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 	return rc;
 }
 
-/*
- * nginx and Apache do not list names that begin with a dot, such as the .metadata beside files of
- * torch's DCP: ask for it.
- */
+/* nginx and Apache do not list names that begin with a dot, such as the .metadata beside files of
+ * torch's DCP: ask for it. */
 static int add_hidden(struct dcp_listing *l)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;

@@ -237,10 +237,8 @@ static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t
 	pthread_mutex_unlock(&o->remote->lock);
 }
 
-/*
- * Run the first request alone, so that only one request is redirected and the others go to its
- * target.
- */
+/* Run the first request alone, so that only one request is redirected and the others go to its
+ * target. */
 static int run_led(struct dcp_remote_file *o, struct dcp_http *r, size_t n)
 {
 	dcp_auto_free char *led = dcp_led_find(o->remote, o->name);

@@ -328,10 +328,8 @@ static void drop_listing(struct dcp_listing *l)
 		dcp_listing_free(l);
 }
 
-/*
- * Find the newest list that shows the directory or file and is trusted at @ms, and add a reference
- * to it.
- */
+/* Find the newest list that shows the directory or file and is trusted at @ms, and add a reference
+ * to it. */
 static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, bool single,
 				     int64_t ms)
 {

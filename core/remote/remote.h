@@ -62,10 +62,8 @@ struct dcp_listing {
 
 struct dcp_listing *dcp_listing_new(const char *prefix);
 void dcp_listing_free(struct dcp_listing *l);
-/*
- * Add an item; its strings are copied. Names that are invalid as file names are left out. -ENOMEM,
- * -E2BIG.
- */
+/* Add an item; its strings are copied. Names that are invalid as file names are left out. -ENOMEM,
+ * -E2BIG. */
 int dcp_listing_add(struct dcp_listing *l, const struct dcp_item *item, size_t nname);
 /* Sort the items, and drop duplicates. */
 void dcp_listing_settle(struct dcp_listing *l);
@@ -92,10 +90,8 @@ int64_t dcp_listing_time(const char *text);
 
 struct dcp_remote_ops {
 	const struct dcp_origin *row;
-	/*
-	 * Fill @l with the files in l->prefix, and if it costs no more, those of all subdirectories
-	 * (then l->deep).
-	 */
+	/* Fill @l with the files in l->prefix, and if it costs no more, those of all subdirectories
+	 * (then l->deep). */
 	int (*list)(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err);
 	/* Add the single file l->prefix, by the name "". -ENOENT. */
 	int (*one)(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err);
@@ -108,9 +104,8 @@ struct dcp_remote_ops {
 	/* Append how the server is reached: ", region eu-west-1". No request is made. */
 	void (*about)(struct dcp_remote *r, struct dcp_buf *out);
 	bool login; /* log in by names and passwords in the user's ~/.netrc */
-	/*
-	 * a URL always has the same content, even if a server that it redirects to has another tag
-	 */
+	/* a URL always has the same content, even if a server that it redirects to has another
+	 * tag */
 	bool pinned;
 };
 
@@ -146,15 +141,11 @@ void dcp_remote_distrust(struct dcp_remote *r);
 
 /* ---- range.c ---- */
 
-/*
- * The URL that requests for the file @name were redirected to, malloc'ed; NULL: not known, or about
- * to expire.
- */
+/* The URL that requests for the file @name were redirected to, malloc'ed; NULL: not known, or about
+ * to expire. */
 char *dcp_led_find(struct dcp_remote *r, const char *name);
-/*
- * Remember that requests for @name were redirected to @url. If @url is NULL or does not say when it
- * expires, nothing is remembered.
- */
+/* Remember that requests for @name were redirected to @url. If @url is NULL or does not say when it
+ * expires, nothing is remembered. */
 void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url);
 
 /* ---- site.c: files ---- */
@@ -195,36 +186,28 @@ struct dcp_range {
 
 /* ---- range.c ---- */
 
-/*
- * Get @n ranges of @o, from the disk, or in parallel from the server. The bytes of a range may come
- * in any order. -ESTALE: the file changed since it was listed.
- */
+/* Get @n ranges of @o, from the disk, or in parallel from the server. The bytes of a range may come
+ * in any order. -ESTALE: the file changed since it was listed. */
 int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n);
 
 /* ---- blocks.c ---- */
 
-/*
- * Read @o through the cache of blocks; @reads are in order of their offsets. A read to NULL only
- * fills the cache.
- */
+/* Read @o through the cache of blocks; @reads are in order of their offsets. A read to NULL only
+ * fills the cache. */
 int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 /* Are all blocks of @reads in memory now? */
 bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 
-/*
- * Is @read the next read of a sequential reader? If so, it should go through blocks, which are read
- * ahead.
- */
+/* Is @read the next read of a sequential reader? If so, it should go through blocks, which are read
+ * ahead. */
 bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read);
 /* Called when @o is closed: ends reading ahead. */
 void dcp_blocks_leave(struct dcp_remote_file *o);
 
 /* ---- site.c ---- */
 
-/*
- * Make the site of the directory or file @name of @r, whose source is @source. *only is set for a
- * file.
- */
+/* Make the site of the directory or file @name of @r, whose source is @source. *only is set for a
+ * file. */
 int dcp_site_remote(struct dcp_remote *r, const char *source, const char *name,
 		    struct dcp_site *out, char **only, struct dcp_err *err);
 

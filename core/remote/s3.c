@@ -210,10 +210,8 @@ static int on_element(void *ctx, const char *path, const char *text, size_t n)
 	return rc;
 }
 
-/*
- * Read the region of the bucket from an answer that says the request went to the wrong region.
- * True: the region differs from the one that was tried.
- */
+/* Read the region of the bucket from an answer that says the request went to the wrong region.
+ * True: the region differs from the one that was tried. */
 static bool read_region(struct s3 *s, const struct dcp_http *h)
 {
 	dcp_auto_free char *region = dcp_http_header_copy(h, "x-amz-bucket-region");

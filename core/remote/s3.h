@@ -14,10 +14,8 @@
 struct dcp_err;
 struct dcp_remote;
 
-/*
- * Find the bucket that @url names, and the key in the bucket, malloc'ed. No request is made. @out
- * NULL: only check the spelling of @url. -EINVAL, -ENOMEM.
- */
+/* Find the bucket that @url names, and the key in the bucket, malloc'ed. No request is made. @out
+ * NULL: only check the spelling of @url. -EINVAL, -ENOMEM. */
 int dcp_bucket_of(const char *url, struct dcp_remote **out, char **key, struct dcp_err *err);
 
 enum dcp_put_what {
@@ -27,17 +25,13 @@ enum dcp_put_what {
 	DCP_PUT_COMPLETE, /* @body is the XML list of the parts; dcp_bucket_add_part() */
 	DCP_PUT_ABORT,    /* no error if the upload is gone */
 	DCP_PUT_DELETE,   /* delete the object; no error if it is gone */
-	/*
-	 * @got is DCP_BUCKET_OWN if dcpfs wrote the object; NULL: another program wrote it, or it
-	 * is gone
-	 */
+	/* @got is DCP_BUCKET_OWN if dcpfs wrote the object; NULL: another program wrote it, or it
+	 * is gone */
 	DCP_PUT_LOOK,
 };
 
-/*
- * Objects and uploads of dcpfs carry this mark, which is lost when another program writes the
- * object.
- */
+/* Objects and uploads of dcpfs carry this mark, which is lost when another program writes the
+ * object. */
 #define DCP_BUCKET_OWN "dcpfs"
 
 struct dcp_put {
@@ -62,19 +56,15 @@ struct dcp_put {
  */
 int dcp_bucket_put(struct dcp_remote *r, struct dcp_put *puts, size_t n, struct dcp_err *err);
 
-/*
- * Append a part, <Part>...</Part>, to the body that completes an upload. The body begins with
- * DCP_BUCKET_PARTS and ends with DCP_BUCKET_PARTS_END.
- */
+/* Append a part, <Part>...</Part>, to the body that completes an upload. The body begins with
+ * DCP_BUCKET_PARTS and ends with DCP_BUCKET_PARTS_END. */
 #define DCP_BUCKET_PARTS "<CompleteMultipartUpload>"
 #define DCP_BUCKET_PARTS_END "</CompleteMultipartUpload>"
 struct dcp_buf;
 void dcp_bucket_add_part(struct dcp_buf *body, uint32_t part, const char *tag);
 
-/*
- * Call @fn for each unfinished upload (neither completed nor aborted) of a key that begins with
- * @prefix, up to a thousand. 0, -EACCES (uploads may not be listed), ..., or the result of @fn.
- */
+/* Call @fn for each unfinished upload (neither completed nor aborted) of a key that begins with
+ * @prefix, up to a thousand. 0, -EACCES (uploads may not be listed), ..., or the result of @fn. */
 typedef int dcp_upload_fn(void *ctx, const char *key, const char *upload, const char *begun);
 int dcp_bucket_uploads(struct dcp_remote *r, const char *prefix, dcp_upload_fn *fn, void *ctx,
 		       struct dcp_err *err);
@@ -158,16 +148,12 @@ int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out);
 
 #define DCP_XML_MAX_DEPTH 16
 
-/*
- * Called at the end of an element: its path, "ListBucketResult/Contents/Key", and its text. 0 or a
- * negative errno.
- */
+/* Called at the end of an element: its path, "ListBucketResult/Contents/Key", and its text. 0 or a
+ * negative errno. */
 typedef int dcp_xml_fn(void *ctx, const char *path, const char *text, size_t n);
 
-/*
- * Call @fn for each element. 0, -EBADMSG, -E2BIG (deeper than DCP_XML_MAX_DEPTH), -ENOTSUP (no
- * expat), -ENOMEM, or the result of @fn.
- */
+/* Call @fn for each element. 0, -EBADMSG, -E2BIG (deeper than DCP_XML_MAX_DEPTH), -ENOTSUP (no
+ * expat), -ENOMEM, or the result of @fn. */
 int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err);
 
 /* Version of expat, "2.5.0"; NULL: it cannot be loaded. */

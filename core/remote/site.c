@@ -196,15 +196,11 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	return 0;
 }
 
-/*
- * ---- sites: names on a server are texts; a directory is all names that begin with "its/name/"
- * ----
- */
+/* ---- sites: names on a server are texts; a directory is all names that begin with "its/name/"
+ * ---- */
 
-/*
- * A site is a single file if its prefix, which is then the name of the file, does not end in a
- * slash.
- */
+/* A site is a single file if its prefix, which is then the name of the file, does not end in a
+ * slash. */
 static bool is_of_file(const struct dcp_site *at)
 {
 	size_t n = strlen(at->within);

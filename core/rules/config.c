@@ -248,10 +248,8 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 	return 0;
 }
 
-/*
- * Operations on rows that belong to attention heads: pairs and halves of rotary embeddings;
- * queries, keys and values in one tensor.
- */
+/* Operations on rows that belong to attention heads: pairs and halves of rotary embeddings;
+ * queries, keys and values in one tensor. */
 
 #define bad(r, ...) dcp_fail((r)->err, -EINVAL, __VA_ARGS__)
 

@@ -179,10 +179,8 @@ static int cast_tensor(struct run *r, const struct op *op, struct work *w)
 
 /* ---- several ---- */
 
-/*
- * Determine which tensors are joined into one: @n tensors that are @step apart in the list of all.
- * They differ in the joined slot, whose axis is removed, or, without a slot, in their list.
- */
+/* Determine which tensors are joined into one: @n tensors that are @step apart in the list of all.
+ * They differ in the joined slot, whose axis is removed, or, without a slot, in their list. */
 static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 {
 	uint32_t at = 0;

@@ -325,9 +325,8 @@ static void write_outline(const char *s, char *out, size_t size)
 	out[n] = '\0';
 }
 
-/*
- * Which rule is nearest to @key? Searched only for the first keys, since every pattern is compared.
- */
+/* Which rule is nearest to @key? Searched only for the first keys, since every pattern is
+ * compared. */
 static void find_nearest(const struct map *m, const char *key, char *why, size_t size)
 {
 	char a[DCP_NEAR_MAX], b[DCP_NEAR_MAX];

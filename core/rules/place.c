@@ -62,9 +62,8 @@ static const char *skip_component(const char *s)
 	return *s ? s + 1 : NULL;
 }
 
-/*
- * Is one of @words in the prefix, as a whole word? Anything but letters and digits separates words.
- */
+/* Is one of @words in the prefix, as a whole word? Anything but letters and digits separates
+ * words. */
 static bool has_word(const char *prefix, const char *const *words, size_t nwords)
 {
 	for (const char *s = prefix; *s;) {
@@ -217,9 +216,8 @@ static bool is_better(const struct choosing *c, uint32_t a, uint32_t b)
 	return order < 0;
 }
 
-/*
- * Is @first the name of a file (without extension) or directory, so that its keys come from there?
- */
+/* Is @first the name of a file (without extension) or directory, so that its keys come from
+ * there? */
 static bool is_file(const struct dcp_rules_source *from, const char *first)
 {
 	size_t n = strlen(first);

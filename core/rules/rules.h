@@ -27,10 +27,8 @@ struct dcp_rules;
 #define DCP_RULES_MAX_SLOTS 8       /* slots in one rule */
 #define DCP_RULES_MAX_PIECES 262144 /* pieces of one resulting tensor */
 
-/*
- * Parse @n bytes of rules, called @name in messages. -EINVAL: name, line, column and what is
- * wrong; -E2BIG; -ENOMEM.
- */
+/* Parse @n bytes of rules, called @name in messages. -EINVAL: name, line, column and what is wrong;
+ * -E2BIG; -ENOMEM. */
 int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rules **out,
 		    struct dcp_err *err);
 /* The rules of a preset. -ENOENT: no such name; the message names the nearest. */
@@ -50,10 +48,8 @@ struct dcp_rules_preset {
 bool dcp_rules_preset_at(size_t i, struct dcp_rules_preset *out);
 bool dcp_rules_preset_named(const char *name, struct dcp_rules_preset *out);
 
-/*
- * The @i-th line `tie A = B`: if the model ties its embeddings, the resulting tensors @key and @of
- * are the same. False past the last.
- */
+/* The @i-th line `tie A = B`: if the model ties its embeddings, the resulting tensors @key and @of
+ * are the same. False past the last. */
 bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const char **of);
 
 /* What config.json says about the model. A number is 0 if config.json does not give it. Rules refer
@@ -193,10 +189,8 @@ void dcp_rules_place_finish(struct dcp_rules_place *p);
  * optimizer? */
 bool dcp_rules_is_placed(const struct dcp_rules_place *p, const char *key);
 
-/*
- * Which preset do these keys (and the model_type of the config, if any) need? The first whose `has`
- * and `lacks` lines they satisfy; otherwise "hf". A negative return is the source's.
- */
+/* Which preset do these keys (and the model_type of the config, if any) need? The first whose `has`
+ * and `lacks` lines they satisfy; otherwise "hf". A negative return is the source's. */
 int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
 		     struct dcp_err *err);
 

@@ -138,9 +138,8 @@ struct rule {
 	/* the rule holds only if adapter_config.json has this value; NULL: always */
 	const char *says;
 	uint32_t of; /* of which member: index in dcp_rules_adapter_words */
-	/*
-	 * the rule holds only if two numbers of config.json are equal: their indexes + 1; 0: always
-	 */
+	/* the rule holds only if two numbers of config.json are equal: their indexes + 1; 0:
+	 * always */
 	uint32_t equal[2];
 	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
 	/* place in the text, until the unstack() of the slot is read */
@@ -237,9 +236,8 @@ bool dcp_rules_is_training(const char *key);
 
 /* op.c */
 
-/*
- * Parse the operations from @s to the end of the line into @rule and check that they fit its keys.
- */
+/* Parse the operations from @s to the end of the line into @rule and check that they fit its
+ * keys. */
 int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
 
 /* config.c: what the operations rope, unrope, qkv, fuse_qkv do; orders of rows */

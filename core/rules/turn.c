@@ -64,10 +64,8 @@ static void set_strides(uint32_t ndim, const uint64_t *len, uint64_t *stride)
 		stride[d] = step;
 }
 
-/*
- * Split the run of a box into boxes: first the elements up to the next whole row of each dimension,
- * from the last dimension to the first, then whole rows, from the first dimension to the last.
- */
+/* Split the run of a box into boxes: first the elements up to the next whole row of each dimension,
+ * from the last dimension to the first, then whole rows, from the first dimension to the last. */
 static int add_run(struct making *m, const struct dcp_piece *p, const struct bit *of)
 {
 	uint64_t at = p->run_lo, end = p->run_lo + p->run_n, stride[DCP_MAX_NDIM];

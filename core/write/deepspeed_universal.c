@@ -283,10 +283,8 @@ static int put_entries(struct saving *s, enum where where, bool put, uint64_t *c
 	return DCP_MIN(rc, 0);
 }
 
-/*
- * Put a list of dicts. If the options of an optimizer are separate keys, there is one group with
- * their first values.
- */
+/* Put a list of dicts. If the options of an optimizer are separate keys, there is one group with
+ * their first values. */
 static int put_groups(struct saving *s)
 {
 	uint64_t n;
@@ -348,10 +346,8 @@ static int put_optimizer(struct saving *s)
 
 /* ---- the model file ---- */
 
-/*
- * Does the tensor belong to the module: as a weight, or as the master copy of a weight that is not
- * stored elsewhere?
- */
+/* Does the tensor belong to the module: as a weight, or as the master copy of a weight that is not
+ * stored elsewhere? */
 static bool is_in_module(const struct saving *s, size_t tensor)
 {
 	const struct place *p = &s->place[tensor];

@@ -98,10 +98,8 @@ static uint64_t batch_of(uint8_t kind)
 	return is_pairs(kind) ? 2 * BATCH : BATCH;
 }
 
-/*
- * Write the opcodes before value @i of a container that is filled in batches; @i does not count the
- * object of ITEMS.
- */
+/* Write the opcodes before value @i of a container that is filled in batches; @i does not count the
+ * object of ITEMS. */
 static void before_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_t n)
 {
 	uint64_t one = is_pairs(kind) ? 2 : 1;
@@ -373,10 +371,8 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s)
 		dcp_pickler_str_n(p, plain.p, plain.n);
 }
 
-/*
- * Write the memo number of a word or global. False: it is new, and will be memoized after @ahead
- * other objects.
- */
+/* Write the memo number of a word or global. False: it is new, and will be memoized after @ahead
+ * other objects. */
 static bool find_shared(struct dcp_pickler *p, const char *module, const char *name,
 			uint32_t *memo)
 {
@@ -496,10 +492,8 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 	end_value(p);
 }
 
-/*
- * A short value would be inside a frame, which cannot be ended here, so it is written outside of
- * frames.
- */
+/* A short value would be inside a frame, which cannot be ended here, so it is written outside of
+ * frames. */
 static void leave_frame(struct dcp_pickler *p)
 {
 	begin_value(p);

@@ -84,10 +84,8 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s);
 void dcp_pickler_str_n(struct dcp_pickler *p, const char *s, size_t n);
 /* Text that is pickled as one object however often it occurs. The pointer must stay valid. */
 void dcp_pickler_word(struct dcp_pickler *p, const char *s);
-/*
- * A class or function, by module and name, also pickled as one object. Pointers must stay valid. In
- * protocol 2 the module builtins is named __builtin__.
- */
+/* A class or function, by module and name, also pickled as one object. Pointers must stay valid. In
+ * protocol 2 the module builtins is named __builtin__. */
 void dcp_pickler_global(struct dcp_pickler *p, const char *module, const char *name);
 /* With protocol 2, bytes are text that is encoded when it is unpickled. */
 void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n);
@@ -110,34 +108,26 @@ void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t
  */
 void dcp_pickler_put(struct dcp_pickler *p, const char *format, ...);
 
-/*
- * dcp_pickler_last(): the memo number of the object that was memoized last. dcp_pickler_get(): add
- * the object of a memo number again.
- */
+/* dcp_pickler_last(): the memo number of the object that was memoized last. dcp_pickler_get(): add
+ * the object of a memo number again. */
 static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 {
 	return p->memo - 1;
 }
 void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
 
-/*
- * A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two
- * calls the contents of @p->out are complete, and the bytes of the caller follow them.
- */
+/* A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two
+ * calls the contents of @p->out are complete, and the bytes of the caller follow them. */
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_bytes_close(struct dcp_pickler *p);
 
-/*
- * Pass complete bytes to @w and drop them from the buffer, so that a long pickle is never in memory
- * as a whole. The buffer must hold nothing but this pickle.
- */
+/* Pass complete bytes to @w and drop them from the buffer, so that a long pickle is never in memory
+ * as a whole. The buffer must hold nothing but this pickle. */
 void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w);
 
-/*
- * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have their names from before
- * numpy 2, which all releases of numpy know.
- */
+/* ndarray: numpy arrays in pickles, as numpy pickles them. Modules have their names from before
+ * numpy 2, which all releases of numpy know. */
 
 /* State that the arrays of one pickle share. Zero it first. */
 struct dcp_ndarrays {
@@ -154,10 +144,8 @@ bool dcp_ndarray_can(enum dcp_dtype dtype);
 
 /* Open an array; the caller adds its dtype, whether it is column-major, and its bytes. */
 void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *shape);
-/*
- * Add the dtype (@order '<', @code "f4"), unless the pickle has it already; returns its memo
- * number. @code must stay valid.
- */
+/* Add the dtype (@order '<', @code "f4"), unless the pickle has it already; returns its memo
+ * number. @code must stay valid. */
 uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code);
 
 /* Elements of a part from byte @off on, as many as the shape has. 0, -ENOTSUP (text is needed, but
@@ -223,10 +211,8 @@ void dcp_tree_free(struct dcp_tree *t);
 /* The number of dicts and lists around item @i; 0: it was skipped or has no place. */
 size_t dcp_tree_depth(const struct dcp_tree *t, size_t i);
 
-/*
- * The key of an item that has no place, because its key is also the path of a container; NULL:
- * every item has a place.
- */
+/* The key of an item that has no place, because its key is also the path of a container; NULL:
+ * every item has a place. */
 const char *dcp_tree_lost(const struct dcp_tree *t);
 
 /*
@@ -245,10 +231,8 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 size_t dcp_tree_first(const struct dcp_tree *t, size_t i);
 size_t dcp_tree_key(const struct dcp_tree *t, size_t i);
 
-/*
- * Add that list, or item @i; returns as dcp_tree_put(). And add its path as a tuple: str
- * components, and int for positions in lists.
- */
+/* Add that list, or item @i; returns as dcp_tree_put(). And add its path as a tuple: str
+ * components, and int for positions in lists. */
 int dcp_tree_put_item(const struct dcp_tree *t, struct dcp_pickler *p, size_t i,
 		      int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i);
@@ -271,10 +255,8 @@ struct dcp_value_tensors {
 /* Why the object cannot be pickled, or NULL. @tensors: it may contain tensors. */
 const char *dcp_value_refuses(const struct dcp_object *o, bool tensors);
 
-/*
- * A class in the object for which torch.load needs weights_only=False, which may execute any code;
- * NULL: none.
- */
+/* A class in the object for which torch.load needs weights_only=False, which may execute any code;
+ * NULL: none. */
 const char *dcp_value_class(const struct dcp_object *o);
 
 /*
@@ -295,10 +277,8 @@ int dcp_value_tensors(const struct dcp_object *o, const struct dcp_value_tensors
  *	value.c  everything else
  */
 
-/*
- * State of converting JSON text to a pickle. The first failure is sticky: after it no text is left,
- * and values that are taken have no meaning.
- */
+/* State of converting JSON text to a pickle. The first failure is sticky: after it no text is left,
+ * and values that are taken have no meaning. */
 struct dcp_valuing {
 	const char *at, *end;
 	struct dcp_pickler *p;

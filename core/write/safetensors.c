@@ -21,9 +21,8 @@
 
 enum { ALIGN = 64 };
 
-/*
- * The tensors of each file: file i has items first[i] to first[i + 1], by their numbers in the set.
- */
+/* The tensors of each file: file i has items first[i] to first[i + 1], by their numbers in the
+ * set. */
 struct files {
 	const struct dcp_write_set *set;
 	struct dcp_safetensors_item *item;

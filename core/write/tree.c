@@ -90,10 +90,8 @@ static int place_path(struct dcp_tree *t, const char *const *path, size_t n, uin
 	return nodes_of(t)[at].item != SIZE_MAX || nodes_of(t)[at].n || n == 0 ? -EEXIST : 0;
 }
 
-/*
- * Is @key the components of @path joined with dots, perhaps after a prefix and a dot (the file, if
- * several files hold the same paths)?
- */
+/* Is @key the components of @path joined with dots, perhaps after a prefix and a dot (the file, if
+ * several files hold the same paths)? */
 static bool is_path_of(const char *key, const char *const *path, size_t n, size_t *prefix)
 {
 	size_t len = n ? n - 1 : 0, at;

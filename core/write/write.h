@@ -69,21 +69,15 @@ struct dcp_write_set {
 	size_t nobjects;
 	const struct dcp_write_extra *extras;
 	size_t nextras;
-	/*
-	 * Metadata that files of the source hold beside @n of the tensors, in the form that
-	 * dcp_safetensors_begin_meta() takes; valid until the next call. NULL: there is none.
-	 */
+	/* Metadata that files of the source hold beside @n of the tensors, in the form that
+	 * dcp_safetensors_begin_meta() takes; valid until the next call. NULL: there is none. */
 	int (*said)(void *ctx, const size_t *tensors, size_t n, const char **object);
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
-	/*
-	 * Each part is the array that one of several ranks holds; a rank has at most one part, and
-	 * parts are in order of ranks.
-	 */
+	/* Each part is the array that one of several ranks holds; a rank has at most one part, and
+	 * parts are in order of ranks. */
 	bool arrays;
-	/*
-	 * Paths go through all lists; otherwise only through lists that contain tensors or dicts,
-	 * as torch does.
-	 */
+	/* Paths go through all lists; otherwise only through lists that contain tensors or dicts,
+	 * as torch does. */
 	bool lists;
 	/*
 	 * Count the bytes in [off, off + n) of a part that are 0x80 or more, because as text each
@@ -110,10 +104,8 @@ const char *dcp_write_key(const struct dcp_write_set *set, size_t item);
 
 /* ---- the sink: output of a plan ---- */
 
-/*
- * A run of data: bytes [off, off + n) of a part of a tensor; or if tensor >= set->ntensors, all of
- * an extra file.
- */
+/* A run of data: bytes [off, off + n) of a part of a tensor; or if tensor >= set->ntensors, all of
+ * an extra file. */
 struct dcp_write_run {
 	size_t tensor, part;
 	uint64_t off, n;
@@ -125,18 +117,14 @@ struct dcp_write_run {
 
 /* Functions return 0 or a negative errno, which ends the plan. */
 struct dcp_write_sink {
-	/*
-	 * Begin the file @name, whose contents follow; the name may have directories
-	 * ("zero/a.b/fp32.pt"). @last: without this file the other files are not a checkpoint.
-	 */
+	/* Begin the file @name, whose contents follow; the name may have directories
+	 * ("zero/a.b/fp32.pt"). @last: without this file the other files are not a checkpoint. */
 	int (*file)(void *ctx, const char *name, bool last);
 	int (*bytes)(void *ctx, const void *p, size_t n);
 	/* Called for data runs number 0, 1, 2, ... of the plan. */
 	int (*data)(void *ctx, const struct dcp_write_run *run);
-	/*
-	 * Four bytes, little-endian: the CRC-32 of some bytes, whose own CRC-32 is @crc (0: none),
-	 * and data run @run after them. The run may be emitted earlier or later.
-	 */
+	/* Four bytes, little-endian: the CRC-32 of some bytes, whose own CRC-32 is @crc (0: none),
+	 * and data run @run after them. The run may be emitted earlier or later. */
 	int (*crc32)(void *ctx, uint32_t crc, size_t run);
 	void *ctx;
 };
@@ -238,9 +226,7 @@ int dcp_writer_measure(const struct dcp_writer *w, size_t tensor, size_t part, u
 void dcp_writer_text(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off, uint64_t n,
 		     const struct dcp_buf *lengths);
 
-/*
- * formats: the rows of the table, each in a file of its own.
- */
+/* formats: the rows of the table, each in a file of its own. */
 
 extern const struct dcp_write_format dcp_write_safetensors;
 extern const struct dcp_write_format dcp_write_npy;
@@ -284,7 +270,6 @@ void dcp_zipper_bytes(struct dcp_zipper *z, const char *name, const void *p, siz
 /* Add an entry of @n bytes followed by a part of a tensor. */
 void dcp_zipper_part(struct dcp_zipper *z, const char *name, const void *p, size_t n,
 		     size_t tensor, size_t part);
-/*
- * Emit the central directory, and free the memory of @z. 0, -E2BIG (a name is too long), -ENOMEM.
- */
+/* Emit the central directory, and free the memory of @z. 0, -E2BIG (a name is too long),
+ * -ENOMEM. */
 int dcp_zipper_end(struct dcp_zipper *z);

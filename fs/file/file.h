@@ -77,10 +77,8 @@ struct dcpfs_reply {
 	struct dcpfs_file *part[DCP_REPLY_FILES];
 };
 
-/*
- * Append bytes [off, off + n), which must lie inside the file, to an empty reply that was begun
- * with n. 0, or -ESTALE, -EIO, ...: a failing read is noted in errors.json.
- */
+/* Append bytes [off, off + n), which must lie inside the file, to an empty reply that was begun
+ * with n. 0, or -ESTALE, -EIO, ...: a failing read is noted in errors.json. */
 int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size_t n,
 		      struct dcpfs_reply *r);
 /* Call if sending the reply failed because a mapped file was truncated: note the place in

@@ -116,9 +116,7 @@ void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f);
 /* Put a new file into the cache; if another thread was faster, take its file instead. */
 struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
 
-/*
- * A reference to the live file of that kind that was made within a second or is being read, or
- * NULL.
- */
+/* A reference to the live file of that kind that was made within a second or is being read, or
+ * NULL. */
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);

@@ -174,10 +174,8 @@ static int put_failed(void *ctx, const struct dcp_row *row, const char *why)
 	return ++t->n == MAX_NAMED;
 }
 
-/*
- * List the keys that failed, tensors that cannot be read and keys without a rule, each with the
- * reason.
- */
+/* List the keys that failed, tensors that cannot be read and keys without a rule, each with the
+ * reason. */
 static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s)
 {
 	uint64_t broken = dcp_index_counts(dcpfs_index(ver))->broken;
@@ -207,10 +205,8 @@ static void put_difference(void *ctx, const char *what, const char *key, const c
 		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, code_of(key, name), text);
 }
 
-/*
- * List rules of the user that matched no key. A preset is left out, since it has rules for
- * several models.
- */
+/* List rules of the user that matched no key. A preset is left out, since it has rules for several
+ * models. */
 static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const char *lines = dcp_index_meta(dcpfs_index(ver), "unused");

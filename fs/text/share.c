@@ -237,10 +237,8 @@ struct step {
 	uint64_t n, stride;
 };
 
-/*
- * Bytes of the pages under all runs of @step[0..@k), from @at on; with @k 0 under a single run. The
- * offsets of runs in their pages repeat: sixteen offsets suffice for all but the closest runs.
- */
+/* Bytes of the pages under all runs of @step[0..@k), from @at on; with @k 0 under a single run. The
+ * offsets of runs in their pages repeat: sixteen offsets suffice for all but the closest runs. */
 static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, uint64_t run)
 {
 	uint64_t places, bytes = 0;
@@ -255,10 +253,8 @@ static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, ui
 	return bytes;
 }
 
-/*
- * Bytes of the distinct pages that the runs lie on. Runs between which no whole page fits count as
- * one run.
- */
+/* Bytes of the distinct pages that the runs lie on. Runs between which no whole page fits count as
+ * one run. */
 static uint64_t pages_of(const struct dcp_strided *s)
 {
 	struct step step[DCP_STRIDED_DIMS];
@@ -290,10 +286,8 @@ static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t 
 	return 0;
 }
 
-/*
- * Write the stored bytes that a read decodes. They are read whole, once for consecutive reads
- * of the same bytes.
- */
+/* Write the stored bytes that a read decodes. They are read whole, once for consecutive reads of
+ * the same bytes. */
 static int put_stored(struct planning *p, const struct dcp_stored *now)
 {
 	uint64_t touched = 0;

@@ -214,10 +214,8 @@ static int put_broken(void *ctx, const struct dcp_row *row, const char *why)
 	return 0;
 }
 
-/*
- * Incomplete models, and keys that the index knows to be broken; failures at run time come from
- * fs/errors.c.
- */
+/* Incomplete models, and keys that the index knows to be broken; failures at run time come from
+ * fs/errors.c. */
 static void put_all_broken(const struct dcpfs_version *ver, struct dcp_jsonw *w)
 {
 	struct broken b = { ver, w };

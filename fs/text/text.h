@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * text: the generated files: README.txt, index.json, status.json and so on; those of hf/, layouts,
- * ranks and stats/; and extended attributes.
- */
+/* text: the generated files: README.txt, index.json, status.json and so on; those of hf/, layouts,
+ * ranks and stats/; and extended attributes. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +21,8 @@ struct dcpfs_version;
 /* Append the content of .dcpfs/metrics. */
 void dcpfs_text_metrics(struct dcpfs *fs, struct dcp_buf *out);
 
-/*
- * Generate the file of inode @ino. @ver is open, except for README.txt, which also says why a
- * version was refused; NULL for kinds that belong to no version.
- */
+/* Generate the file of inode @ino. @ver is open, except for README.txt, which also says why a
+ * version was refused; NULL for kinds that belong to no version. */
 int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err);
 
@@ -41,10 +37,8 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 /* The file that is made at place @i (dcp_hf_next_file). -ENOENT: there are fewer. */
 int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s);
 
-/*
- * share: the files that describe layouts and ranks: layout.json, and a rank's index.json and
- * plan.json. Their forms are documented in fs/README.md.
- */
+/* share: the files that describe layouts and ranks: layout.json, and a rank's index.json and
+ * plan.json. Their forms are documented in fs/README.md. */
 
 /* layout.json of layout number @id over the version @ver: mesh, rules, and the rule of each key. */
 int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
@@ -56,10 +50,8 @@ int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s);
 /* plan.json of the rank @ver: which stored bytes it needs. Opens backing files. */
 int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s);
 
-/*
- * xattr: what getfattr -d shows of a tensor or object file: user.dcpfs.key, dtype, shape,
- * nbytes, version, format, path, files, alias_of, type, error; those that apply.
- */
+/* xattr: what getfattr -d shows of a tensor or object file: user.dcpfs.key, dtype, shape, nbytes,
+ * version, format, path, files, alias_of, type, error; those that apply. */
 
 struct dcp_buf;
 
@@ -87,17 +79,13 @@ uint64_t dcpfs_measured_size(const struct dcp_row *row);
 /* Are the statistics of row @id there without reading the tensor? */
 bool dcpfs_measured_is_known(struct dcpfs_version *ver, int64_t id);
 
-/*
- * The file of row @id. Reads all of the tensor where its statistics are not known; -EINTR: the
- * program was interrupted meanwhile, or the mount ends.
- */
+/* The file of row @id. Reads all of the tensor where its statistics are not known; -EINTR: the
+ * program was interrupted meanwhile, or the mount ends. */
 int dcpfs_measured_make(struct dcpfs *fs, struct dcpfs_version *ver, int64_t id,
 			struct dcpfs_text *out, struct dcp_err *err);
 
-/*
- * describe: tensors, objects and versions as JSON: the entries of index.json, which the tools
- * print, too. The form is documented in fs/README.md, and programs rely on it.
- */
+/* describe: tensors, objects and versions as JSON: the entries of index.json, which the tools
+ * print, too. The form is documented in fs/README.md, and programs rely on it. */
 
 struct dcp_measured;
 struct dcp_version;
@@ -115,10 +103,8 @@ int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row,
 int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool value,
 			  struct dcp_jsonw *w, struct dcp_err *err);
 
-/*
- * Call @fn for each row of a kind that cannot be read, with the reason (NULL: unknown), until
- * @fn returns non-zero. Returns the last return of @fn, or the error of the index.
- */
+/* Call @fn for each row of a kind that cannot be read, with the reason (NULL: unknown), until @fn
+ * returns non-zero. Returns the last return of @fn, or the error of the index. */
 typedef int dcpfs_broken_fn(void *ctx, const struct dcp_row *row, const char *why);
 int dcpfs_describe_broken(const struct dcp_version *v, enum dcp_row_kind kind,
 			  dcpfs_broken_fn *fn, void *ctx);
@@ -126,10 +112,8 @@ int dcpfs_describe_broken(const struct dcp_version *v, enum dcp_row_kind kind,
 /* Write the member "files" of a tensor shown as @dtype; null for forms that cannot show it. */
 void dcpfs_describe_files(const struct dcp_row *row, enum dcp_dtype dtype, struct dcp_jsonw *w);
 
-/*
- * Write the members of index.json before "tensors": dcpfs, version, format, complete,
- * frameworks, and __metadata__ of safetensors files (metadata, metadata_lost).
- */
+/* Write the members of index.json before "tensors": dcpfs, version, format, complete, frameworks,
+ * and __metadata__ of safetensors files (metadata, metadata_lost). */
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);
 
 /*
@@ -150,10 +134,8 @@ struct dcpfs_text {
 	char *heap; /* the memory at p; NULL: p is a mapping */
 };
 
-/*
- * Open a nameless file in @dir, or in memory (named @what) if @dir is NULL or cannot hold one.
- * -1: errno.
- */
+/* Open a nameless file in @dir, or in memory (named @what) if @dir is NULL or cannot hold one. -1:
+ * errno. */
 int dcpfs_nameless(const char *dir, const char *what);
 
 /* Takes over the buffer's memory, also on failure. 0 or -ENOMEM. */
@@ -171,16 +153,12 @@ struct dcpfs_spool {
 		.fd = -1, .dir = (where)                                                       \
 	}
 
-/*
- * Write the appended text to the file if it has reached a megabyte, or with @now in any case.
- * -ENOMEM, -ENOSPC, -EIO, ...
- */
+/* Write the appended text to the file if it has reached a megabyte, or with @now in any case.
+ * -ENOMEM, -ENOSPC, -EIO, ... */
 int dcpfs_spool_flush(struct dcpfs_spool *s, bool now);
 
-/*
- * Call @fn for every row of a kind, and flush the text that it appends. 0, or the first error
- * of @fn or the index.
- */
+/* Call @fn for every row of a kind, and flush the text that it appends. 0, or the first error of
+ * @fn or the index. */
 int dcpfs_spool_rows(struct dcpfs_spool *s, struct dcp_index *ix, enum dcp_row_kind kind,
 		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
 

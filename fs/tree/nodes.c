@@ -66,10 +66,8 @@ static uint64_t ino_of(const struct dcpfs_version *ver, const char *tag)
 			      dcp_hash64(tag, strlen(tag)) & DCPFS_ROW_MAX);
 }
 
-/*
- * The next tag from number @n on whose version is shown now: sets @name (DCP_GROUP_MAX) and
- * returns a reference to the version; NULL after the last.
- */
+/* The next tag from number @n on whose version is shown now: sets @name (DCP_GROUP_MAX) and returns
+ * a reference to the version; NULL after the last. */
 static struct dcpfs_version *tag_at(struct dcpfs *fs, size_t *n, char *name)
 {
 	struct dcpfs_version *ver = NULL;
@@ -132,10 +130,8 @@ int dcpfs_tag_readlink(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t s
 
 /* shard/: layouts by name, and their ranks. */
 
-/*
- * An unknown layout is also logged, with the nearest name, since the shell only says "No such
- * file".
- */
+/* An unknown layout is also logged, with the nearest name, since the shell only says "No such
+ * file". */
 int dcpfs_layouts_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	struct dcp_err err = { 0 };
@@ -233,10 +229,8 @@ static uint64_t parent_of(const struct dcpfs_at *at)
 		parent, kind == DCPFS_LAYOUT_JSON ? at->i.row : 0);
 }
 
-/*
- * The inode of a fixed child, or 0 if it is absent now. The inode of a link depends on its
- * target, so that the kernel may cache the target: when latest moves, it gets another inode.
- */
+/* The inode of a fixed child, or 0 if it is absent now. The inode of a link depends on its target,
+ * so that the kernel may cache the target: when latest moves, it gets another inode. */
 static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 {
 	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(dir->fs) : dir->i.row;
@@ -244,9 +238,7 @@ static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir->i.slot, kind, row);
 }
 
-/*
- * Is the child reached through the directory of a version, not of a rank, which lies below one?
- */
+/* Is the child reached through the directory of a version, not of a rank, which lies below one? */
 static int enter_version(const struct dcpfs_at *dir)
 {
 	int rc = dir->i.kind == DCPFS_VERSION && !dcpfs_is_rank(dir->ver)

@@ -14,10 +14,8 @@
 #include "fs/tree/tree.h"
 #include "fs/versions/versions.h"
 
-/*
- * Is the row listed: does @ver hold a part of it, and can this form show it? @row becomes that
- * part. A row that the layout cannot cut stays whole, and opening it gives the error.
- */
+/* Is the row listed: does @ver hold a part of it, and can this form show it? @row becomes that
+ * part. A row that the layout cannot cut stays whole, and opening it gives the error. */
 static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
 		     struct dcp_row *row, struct dcp_arena *arena)
 {
@@ -27,9 +25,7 @@ static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r
 	       dcpfs_rank_cut(ver, row, arena, NULL, NULL) != 0;
 }
 
-/*
- * Tied tensors share the inode of the first, except in a rank, which may cut each differently.
- */
+/* Tied tensors share the inode of the first, except in a rank, which may cut each differently. */
 static bool is_tied(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
 		    const struct dcp_row *row)
 {
@@ -112,10 +108,8 @@ int dcpfs_rows_list(const struct dcpfs_listing *l, uint64_t first)
 	return rc < 0 ? dcpfs_index_asked(fs, ver, rc) : 0;
 }
 
-/*
- * files/ and, in hf/, the files beside the weights, shown unchanged: config.json, a tokenizer,
- * 1_Pooling/ with its files. A directory is identified by its first file and its depth.
- */
+/* files/ and, in hf/, the files beside the weights, shown unchanged: config.json, a tokenizer,
+ * 1_Pooling/ with its files. A directory is identified by its first file and its depth. */
 
 enum { DEPTH_BITS = 3, MAX_DEPTH = (1 << DEPTH_BITS) - 1 };
 
@@ -126,9 +120,7 @@ struct place {
 	unsigned depth;
 };
 
-/*
- * The file of @row and the name under which it is shown, or NULL. Sets *n, the number of rows.
- */
+/* The file of @row and the name under which it is shown, or NULL. Sets *n, the number of rows. */
 static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64_t row,
 					 const char **name, size_t *n)
 {
@@ -149,10 +141,7 @@ static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64
 	return &id[row - 1];
 }
 
-/*
- * The name of the next sidecar below @p whose row is at least *row, which is set to it; or
- * NULL.
- */
+/* The name of the next sidecar below @p whose row is at least *row, which is set to it; or NULL. */
 static const char *find_next_sidecar(const struct dcpfs_version *ver, const struct place *p,
 				     uint64_t *row)
 {
@@ -188,10 +177,8 @@ static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, st
 	return true;
 }
 
-/*
- * The entry of directory @p for the file of @row: the file itself, or the subdirectory that
- * holds it, if it is the first file there. False: an earlier file stands for the subdirectory.
- */
+/* The entry of directory @p for the file of @row: the file itself, or the subdirectory that holds
+ * it, if it is the first file there. False: an earlier file stands for the subdirectory. */
 static bool show_entry(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
 		       const char *path, char *shown, uint64_t *ino)
 {
@@ -317,10 +304,8 @@ static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const c
 								 : dcpfs_rows_in(DCPFS_RAW_DIR);
 }
 
-/*
- * Wait until the version after @place is opened or refused. Returns its place, 0 after the last
- * version, or -ECANCELED when the mount ends.
- */
+/* Wait until the version after @place is opened or refused. Returns its place, 0 after the last
+ * version, or -ECANCELED when the mount ends. */
 static int64_t wait_behind(struct dcpfs *fs, uint64_t place)
 {
 	struct dcpfs_version *ver = dcpfs_version_behind(fs, place);

@@ -148,10 +148,8 @@ static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
 	dcp_log(fs->opts.log, DCP_LOG_WARN, "%s is %s", ver->name, why.p);
 }
 
-/*
- * Log a refusal once; the first only when it is known whether any version can be shown. The
- * lock is held.
- */
+/* Log a refusal once; the first only when it is known whether any version can be shown. The lock is
+ * held. */
 static void note_result(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 			const struct dcp_err *err)
 {
@@ -239,9 +237,7 @@ static void drop_want(struct dcpfs_opener *o, const struct want *w)
 	*at = w->next;
 }
 
-/*
- * Wait for a change, but not long, so that the caller can check is_stopped(). The lock is held.
- */
+/* Wait for a change, but not long, so that the caller can check is_stopped(). The lock is held. */
 static void wait_some(struct dcpfs_opener *o)
 {
 	struct timespec soon = dcp_in_ms(LOOK_MS);
@@ -275,10 +271,8 @@ static void await_version(struct dcpfs *fs, struct dcpfs_version *ver)
 	pthread_mutex_unlock(&o->lock);
 }
 
-/*
- * Open hf/ of an open version; one thread at a time. After a failure it is tried again: defects
- * of single keys are not failures.
- */
+/* Open hf/ of an open version; one thread at a time. After a failure it is tried again: defects of
+ * single keys are not failures. */
 static int map_version(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;

@@ -73,10 +73,8 @@ static struct dcp_rights meet_file(const struct dcp_grants *g, uint32_t file, bo
 	return dcp_rights_meet(r, g->files[file]);
 }
 
-/*
- * @r restricted by the rights of the files that hold pieces of row @id; @used[i]: is file i
- * among them?
- */
+/* @r restricted by the rights of the files that hold pieces of row @id; @used[i]: is file i among
+ * them? */
 static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_version *v,
 				     int64_t id, bool *used, struct dcp_rights r)
 {
@@ -99,10 +97,8 @@ static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_vers
 	return r;
 }
 
-/*
- * If each key has its own rights: the rights of the files without pieces, which name the keys
- * and shapes.
- */
+/* If each key has its own rights: the rights of the files without pieces, which name the keys and
+ * shapes. */
 static int find_common(struct dcpfs_version *ver, struct dcp_version *v)
 {
 	const struct dcp_grants *g = ver->grants;
@@ -168,10 +164,8 @@ static bool is_bare(enum dcpfs_kind kind)
 	return kind == DCPFS_SHARD_DIR || kind == DCPFS_LAYOUT;
 }
 
-/*
- * The rights of a node that belongs to a version; @search: those to enter it, if it is a
- * directory.
- */
+/* The rights of a node that belongs to a version; @search: those to enter it, if it is a
+ * directory. */
 static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpfs_ino i,
 				    struct dcp_rights *search)
 {
@@ -240,9 +234,7 @@ static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *v
 	return i.kind == DCPFS_LAYOUT_JSON ? dcp_rights_meet(r, of_layout(fs, i.row)) : r;
 }
 
-/*
- * Apply -o uid, gid and umask: @uid and @gid may read everything, others no more than before.
- */
+/* Apply -o uid, gid and umask: @uid and @gid may read everything, others no more than before. */
 static struct dcp_rights as_ordered(const struct dcpfs_opts *o, struct dcp_rights r)
 {
 	bool uid = o->uid != (uid_t)-1, gid = o->gid != (gid_t)-1;
@@ -273,16 +265,12 @@ void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 	st->st_gid = r.gid;
 }
 
-/*
- * Delay before a version that was refused for a temporary reason is tried again: the first one,
- * and how often it doubles.
- */
+/* Delay before a version that was refused for a temporary reason is tried again: the first one, and
+ * how often it doubles. */
 static const int64_t AGAIN_NS = 2 * (int64_t)1000000000;
 enum { AGAIN_DOUBLED = 7, SCAN_TRIES = 16 };
 
-/*
- * A slot for this content of the version, from a hash of it, so that a remount finds the same.
- */
+/* A slot for this content of the version, from a hash of it, so that a remount finds the same. */
 static uint32_t choose_slot(struct dcpfs *fs, const struct dcp_found *found, uint32_t epoch)
 {
 	uint64_t h = dcp_hash64(found->name, strlen(found->name));
@@ -335,10 +323,8 @@ static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found 
 	       had->format == found->format && !strcmp(had->where, found->where);
 }
 
-/*
- * New content under the same name keeps the place in listings; otherwise a listing could have
- * the name twice.
- */
+/* New content under the same name keeps the place in listings; otherwise a listing could have the
+ * name twice. */
 static uint64_t place_of(struct dcpfs *fs, const char *name)
 {
 	for (size_t i = 0; i < fs->nversions; i++)
@@ -443,10 +429,8 @@ bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls)
 	return false;
 }
 
-/*
- * Have the rights to @ver changed (@all: those of all versions have)? Then it must become
- * another version with new inodes, so that the kernel does not go on using the cached modes.
- */
+/* Have the rights to @ver changed (@all: those of all versions have)? Then it must become another
+ * version with new inodes, so that the kernel does not go on using the cached modes. */
 static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version *ver, bool all)
 {
 	return ver->grants && (all || dcpfs_rights_changed(fs, ver));

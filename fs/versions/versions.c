@@ -271,10 +271,8 @@ static void mark_slot(struct dcpfs_ranks *t, uint32_t slot)
 	t->ngiven++;
 }
 
-/*
- * All eight million slots were given, so reuse those that are free now. The kernel may still
- * know inodes of former owners; another generation tells them apart.
- */
+/* All eight million slots were given, so reuse those that are free now. The kernel may still know
+ * inodes of former owners; another generation tells them apart. */
 static void start_over(struct dcpfs *fs)
 {
 	struct dcpfs_ranks *t = fs->ranks;
@@ -294,10 +292,8 @@ static uint32_t slot_of_hash(uint64_t hash)
 	return (uint32_t)(hash & (SLOTS - 1));
 }
 
-/*
- * The slot that the hash names, or the next unused one: the kernel may still hold pages of a
- * former owner.
- */
+/* The slot that the hash names, or the next unused one: the kernel may still hold pages of a former
+ * owner. */
 static uint32_t next_slot(const struct dcpfs_ranks *t, uint64_t hash)
 {
 	uint32_t slot = slot_of_hash(hash);
@@ -361,10 +357,8 @@ static void take_out(struct dcpfs_ranks *t, struct entry *e)
 	t->n--;
 }
 
-/*
- * Remove the ranks of @ver (NULL: all) from the table; the caller puts them after releasing the
- * lock.
- */
+/* Remove the ranks of @ver (NULL: all) from the table; the caller puts them after releasing the
+ * lock. */
 static struct entry *take_ranks(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
 {
 	struct entry *out = NULL, *newer;
@@ -387,10 +381,8 @@ static bool is_unused(const struct dcp_lru_link *l)
 	return __atomic_load_n(&((const struct entry *)l)->ver->refs, __ATOMIC_ACQUIRE) == 1;
 }
 
-/*
- * Over the limit, remove the least recently used ranks that are not in use. If the first entries
- * are all in use, none is removed and the table grows by one.
- */
+/* Over the limit, remove the least recently used ranks that are not in use. If the first entries
+ * are all in use, none is removed and the table grows by one. */
 static struct entry *evict_ranks(struct dcpfs_ranks *t)
 {
 	struct entry *out = NULL, *e;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * versions: the list of versions of a mount (versions.c), and keeping it true while the source
- * changes (refresh.c).
- */
+/* versions: the list of versions of a mount (versions.c), and keeping it true while the source
+ * changes (refresh.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,22 +39,16 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  */
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
 
-/*
- * Have files of a version that is being read changed? Watcher's thread only. The number of
- * examined files is added to @calls.
- */
+/* Have files of a version that is being read changed? Watcher's thread only. The number of examined
+ * files is added to @calls. */
 bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 
-/*
- * Make the watcher scan the source now, because files changed or new ones must be watched. Any
- * thread.
- */
+/* Make the watcher scan the source now, because files changed or new ones must be watched. Any
+ * thread. */
 void dcpfs_versions_suspect(struct dcpfs *fs);
 
-/*
- * Point latest to the newest version that was opened, or was listed at the start and is not
- * refused. Call with fs->lock held for writing.
- */
+/* Point latest to the newest version that was opened, or was listed at the start and is not
+ * refused. Call with fs->lock held for writing. */
 void dcpfs_versions_choose_latest(struct dcpfs *fs);
 
 /*
@@ -95,10 +87,8 @@ struct dcpfs_hf {
 int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
 		  struct dcp_err *err);
 
-/*
- * The rights of node @i of hf/, or of a rank below it; @search: those to enter it, if it is a
- * directory.
- */
+/* The rights of node @i of hf/, or of a rank below it; @search: those to enter it, if it is a
+ * directory. */
 struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct dcpfs_ino *i,
 				  struct dcp_rights *search);
 
@@ -120,10 +110,8 @@ struct dcpfs_opener *dcpfs_opener_create(void);
 /* Call after dcpfs_opener_stop(). Accepts NULL. */
 void dcpfs_opener_destroy(struct dcpfs_opener *o);
 
-/*
- * Begin to open the listed versions. @progress reports the first build; may be NULL. 0 or
- * -errno.
- */
+/* Begin to open the listed versions. @progress reports the first build; may be NULL. 0 or
+ * -errno. */
 int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress);
 /* The list changed. */
 void dcpfs_opener_wake(struct dcpfs *fs);
@@ -134,16 +122,12 @@ void dcpfs_opener_wake(struct dcpfs *fs);
  */
 bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms);
 
-/*
- * Wait up to @ms until a version is opened. Returns the code and message of the newest version
- * if all are refused by then, else 0.
- */
+/* Wait up to @ms until a version is opened. Returns the code and message of the newest version if
+ * all are refused by then, else 0. */
 int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err);
 
-/*
- * Open the index of @ver if it is not open yet, which may take as long as building it. Returns
- * 0, or the code of the refusal with its message in @err; the same every time.
- */
+/* Open the index of @ver if it is not open yet, which may take as long as building it. Returns 0,
+ * or the code of the refusal with its message in @err; the same every time. */
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
 
 /*
@@ -186,10 +170,8 @@ struct dcpfs_version;
 /* Read the rights to the files of @ver, before @v is published in it. -ENOMEM. */
 int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
 
-/*
- * Set owner, group and permission bits of node @ino in @st. @ver: the version of its slot, or
- * NULL.
- */
+/* Set owner, group and permission bits of node @ino in @st. @ver: the version of its slot, or
+ * NULL. */
 void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       struct stat *st);
 
@@ -218,10 +200,8 @@ struct dcpfs_version;
 struct dcpfs_ranks *dcpfs_ranks_create(void);
 void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
 
-/*
- * A slot for a version or rank with this hash: the slot that the hash names, so that a remount
- * finds the same, or the next unused one.
- */
+/* A slot for a version or rank with this hash: the slot that the hash names, so that a remount
+ * finds the same, or the next unused one. */
 uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 
 /* How often the slot was given in this mount, modulo 256: the generation of its inodes. */
@@ -260,17 +240,13 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
 
-/*
- * Open the part of tensor row @id that @ver holds. -ENOENT: no part; otherwise as
- * dcp_view_open().
- */
+/* Open the part of tensor row @id that @ver holds. -ENOENT: no part; otherwise as
+ * dcp_view_open(). */
 int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
 		    struct dcp_view **out, struct dcp_err *err);
 
-/*
- * Can the part @cut of @row be read, as far as the index knows? 0, or why not in @err. A rank may
- * hold only sound parts of a tensor with damaged files.
- */
+/* Can the part @cut of @row be read, as far as the index knows? 0, or why not in @err. A rank may
+ * hold only sound parts of a tensor with damaged files. */
 int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
 			const struct dcp_cut *cut, struct dcp_err *err);
 

@@ -36,10 +36,8 @@ void screen_close(void);
 /* The version of ncurses; NULL: it is not here. */
 const char *screen_library(void);
 
-/*
- * If standard error is the terminal, text on it is held back until the screen is closed. Gives the
- * latest line of it, once; "": no new line.
- */
+/* If standard error is the terminal, text on it is held back until the screen is closed. Gives the
+ * latest line of it, once; "": no new line. */
 void screen_held(char *line, size_t size);
 
 void screen_size(unsigned *rows, unsigned *cols);
@@ -68,14 +66,11 @@ struct browse_text {
 	struct dcp_buf lines; /* where each begins, as uint64_t */
 };
 
-/*
- * These functions replace the text in @t. The plan of a tensor: the bytes of files that make it up.
- */
+/* These functions replace the text in @t. The plan of a tensor: the bytes of files that make it
+ * up. */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item);
-/*
- * Its statistics, kept as those of dcpfs stats, and with @histogram a histogram, for which the
- * whole tensor is read. False: the user gave up, or it failed, with the reason in @said.
- */
+/* Its statistics, kept as those of dcpfs stats, and with @histogram a histogram, for which the
+ * whole tensor is read. False: the user gave up, or it failed, with the reason in @said. */
 bool browse_numbers(struct browse_text *t, const struct pick *p, struct dcp_measures *known,
 		    const struct browse_item *item, bool histogram, char *said, size_t size);
 /* An object as JSON, a line for each member and element. */

@@ -101,10 +101,8 @@ void screen_held(char *line, size_t size)
 	snprintf(line, size, " %s", last ? last + 1 : text);
 }
 
-/*
- * Restore the terminal, then let the signal act. No memory is freed: the signal may have
- * interrupted malloc().
- */
+/* Restore the terminal, then let the signal act. No memory is freed: the signal may have
+ * interrupted malloc(). */
 static void give_back(int number)
 {
 	if (screen)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * doctor: checks of this machine; each function reports its finding and what to do. They are in two
- * files, the verb's and load.c, which together are longer than a file may be.
- */
+/* doctor: checks of this machine; each function reports its finding and what to do. They are in two
+ * files, the verb's and load.c, which together are longer than a file may be. */
 #pragma once
 #include <stdbool.h>
 

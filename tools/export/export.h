@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * export: one run of dcpfs export, shared by the verb (verbs/export.c), the choice of items (set.c,
- * parts.c), their reader (read.c), and the report (report.c).
- */
+/* export: one run of dcpfs export, shared by the verb (verbs/export.c), the choice of items (set.c,
+ * parts.c), their reader (read.c), and the report (report.c). */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,10 +64,8 @@ struct exporting {
 	int64_t start_ns;
 };
 
-/*
- * Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the
- * format's own. Of --comm.
- */
+/* Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the
+ * format's own. Of --comm. */
 extern const char *const export_dtypes[], *const export_protocols[], *const export_comms[];
 #define EXPORT_NO_PROTOCOL UINT64_MAX
 /* The number of --protocol; 0: the format's default. */
@@ -90,10 +86,8 @@ enum cmd_exit export_check_file(const char *verb, const char *file, const char *
 				const char *source);
 enum cmd_exit export_put_file(struct out *o, const char *verb, const char *file,
 			      const char *head, const struct pick *p, const struct pick *q);
-/*
- * The permission bits that files written into the directory @dir (or as @out) must not have:
- * dcp_grants_withheld(). -ENOMEM.
- */
+/* The permission bits that files written into the directory @dir (or as @out) must not have:
+ * dcp_grants_withheld(). -ENOMEM. */
 int export_withheld(const struct dcp_version *v, const char *source, const char *dir,
 		    uint32_t *out);
 int export_withheld_beside(const struct dcp_version *v, const char *source, const char *out,
@@ -109,41 +103,32 @@ enum cmd_exit export_check_keys(struct exporting *x);
 enum cmd_exit export_open_layout(struct exporting *x);
 /* Open the layout by which the output is cut. */
 enum cmd_exit export_layout(struct exporting *x);
-/*
- * Find the parts of @t in the layout. @why: the reason if it cannot be cut, or NULL. 0 or -errno.
- */
+/* Find the parts of @t in the layout. @why: the reason if it cannot be cut, or NULL. 0 or
+ * -errno. */
 int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **why);
 /* Make @t the array that this process holds of it. 1; 0: it holds nothing of it. */
 int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct dcp_cut **cut,
 		 const char **why);
 
-/*
- * Fill the set with the items that are asked for and that the format can hold; list the rest. 0 or
- * -errno. Without --partial an unreadable item is an error, too.
- */
+/* Fill the set with the items that are asked for and that the format can hold; list the rest. 0 or
+ * -errno. Without --partial an unreadable item is an error, too. */
 int export_choose(struct exporting *x);
-/*
- * Are extra files those of a Hugging Face directory, numbered as by dcp_hf_next_file()? Otherwise
- * their numbers are those of the version's files.
- */
+/* Are extra files those of a Hugging Face directory, numbered as by dcp_hf_next_file()? Otherwise
+ * their numbers are those of the version's files. */
 bool export_is_asset(const struct exporting *x);
 
 /* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
 struct export_reader;
 int export_reader(struct exporting *x, struct export_reader **out);
 struct save_source export_source(struct export_reader *r);
-/*
- * Callback of the set: metadata that files have beside tensors; it counts bytes of parts. @ctx: the
- * reader.
- */
+/* Callback of the set: metadata that files have beside tensors; it counts bytes of parts. @ctx: the
+ * reader. */
 int export_said(void *ctx, const size_t *tensors, size_t n, const char **object);
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
 		struct dcp_err *err);
 void export_close(struct export_reader *r);
-/*
- * Read [off, off + n) of a part of a tensor, or of the whole tensor, in the form that is written.
- * For one thread at a time.
- */
+/* Read [off, off + n) of a part of a tensor, or of the whole tensor, in the form that is written.
+ * For one thread at a time. */
 #define EXPORT_WHOLE SIZE_MAX
 int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t off, void *buf,
 		size_t n, struct dcp_err *err);
@@ -153,25 +138,18 @@ int export_verify(struct exporting *x);
 
 /* ---- processes that share the work: collective, but for export_leads() ---- */
 
-/*
- * Milliseconds after which a rank that does not answer is lost. Long work is done by export_step().
- */
+/* Milliseconds after which a rank that does not answer is lost. Long work is done by
+ * export_step(). */
 int export_timeout(uint64_t seconds);
-/*
- * Collective: call @fn on this rank (NULL: nothing), however long it takes, then agree as
- * export_agree() does.
- */
+/* Collective: call @fn on this rank (NULL: nothing), however long it takes, then agree as
+ * export_agree() does. */
 int export_step(struct exporting *x, int (*fn)(struct exporting *x));
-/*
- * Does this rank print the error? Rank 0 does. If rank 0 is lost, rank 1 does, and, as it may have
- * been on the same node, the first rank of each node.
- */
+/* Does this rank print the error? Rank 0 does. If rank 0 is lost, rank 1 does, and, as it may have
+ * been on the same node, the first rank of each node. */
 bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *err);
 
-/*
- * Options for how ranks find each other and how long they wait. AT() gives the place of the
- * members.
- */
+/* Options for how ranks find each other and how long they wait. AT() gives the place of the
+ * members. */
 #define EXPORT_OPTS_JOB(timeout_at, insecure_at)                                               \
 	{ 0,                                                                                   \
 	  "timeout",                                                                           \
@@ -189,10 +167,8 @@ bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *
 /* dcpload_comm_open_as() by these options. @comm: an index of export_comms. */
 int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload_comm **out,
 		     struct dcpload_error *err);
-/*
- * Collective: do all ranks have the same options of @table, as far as its rows require? @values:
- * the options of this rank. -EINVAL with the option and two values, the same error on all ranks.
- */
+/* Collective: do all ranks have the same options of @table, as far as its rows require? @values:
+ * the options of this rank. -EINVAL with the option and two values, the same error on all ranks. */
 int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
 			   const void *values, uint64_t timeout_s, struct dcpload_error *err);
 /* Open the communicator of x->opts, and compare options. */
@@ -205,10 +181,8 @@ void export_finish(struct exporting *x);
 bool export_leads(const struct exporting *x);
 /* Collective: a failure of any rank, on all ranks. @rc and @x->err are those of this rank. */
 int export_agree(struct exporting *x, int rc);
-/*
- * The same for an exit code whose error this rank has printed: others get the code of the lowest
- * rank that failed.
- */
+/* The same for an exit code whose error this rank has printed: others get the code of the lowest
+ * rank that failed. */
 enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code);
 /* The same for the exit code of @fn, however long it takes. */
 enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct exporting *x));

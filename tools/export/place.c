@@ -14,10 +14,8 @@
 #include "tools/cmd.h"
 #include "tools/export/export.h"
 
-/*
- * The real path of @out, or of the nearest existing directory above it; missing directories are
- * made later.
- */
+/* The real path of @out, or of the nearest existing directory above it; missing directories are
+ * made later. */
 static char *resolve_above(const char *out)
 {
 	dcp_auto_free char *path = strdup(out);

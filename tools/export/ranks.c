@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The processes that share an export: each writes an equal share of the bytes, and rank 0 makes the
- * files, completes them and gives OUT its name.
- */
+/* The processes that share an export: each writes an equal share of the bytes, and rank 0 makes the
+ * files, completes them and gives OUT its name. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,10 +201,8 @@ enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct e
 	return code_of(x, x->code, rc);
 }
 
-/*
- * Gather @n bytes of every rank, in the order of ranks. @same: a record with the same @n on all
- * ranks.
- */
+/* Gather @n bytes of every rank, in the order of ranks. @same: a record with the same @n on all
+ * ranks. */
 static int gather_ranks(struct exporting *x, const void *p, uint64_t n, bool same,
 			struct load_blobs *out)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The bytes of an export, read through views of the source. A thread keeps its view open, since a
- * long part is read by several calls in a row.
- */
+/* The bytes of an export, read through views of the source. A thread keeps its view open, since a
+ * long part is read by several calls in a row. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

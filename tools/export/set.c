@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The set to write: tensors, objects and files of a version that are asked for and that the format
- * can hold.
- */
+/* The set to write: tensors, objects and files of a version that are asked for and that the format
+ * can hold. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -355,10 +353,8 @@ static int add_extras(struct exporting *x)
 
 /* ---- metadata of files ---- */
 
-/*
- * Leave out the names of the fact "metadata" that the format cannot hold, except the name "format",
- * which concerns only the source.
- */
+/* Leave out the names of the fact "metadata" that the format cannot hold, except the name "format",
+ * which concerns only the source. */
 static int leave_metadata(struct exporting *x, const struct dcp_json *said)
 {
 	const struct dcp_json *value;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Read the output back as a checkpoint, or as the file of each rank in turn, and compare it with
- * the source byte by byte.
- */
+/* Read the output back as a checkpoint, or as the file of each rank in turn, and compare it with
+ * the source byte by byte. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,10 +238,8 @@ static int compare_within(struct verifying *w, const struct dcp_object *o)
 	return rc;
 }
 
-/*
- * Formats that hold one nested value open it in several ways when it is read, and an instance of a
- * subclass of str becomes a str.
- */
+/* Formats that hold one nested value open it in several ways when it is read, and an instance of a
+ * subclass of str becomes a str. */
 static int compare_object(struct verifying *w, const struct dcp_object *o)
 {
 	static const unsigned ways[] = { DCP_WALK_LISTS, DCP_WALK_TUPLES, 0 };

@@ -84,10 +84,8 @@ char *load_cache_dir(void)
 	const char *xdg = getenv("XDG_CACHE_HOME");
 
 	if (own && *own && *own != '/') {
-		/*
-		 * Make the path absolute, because a daemon that uses it later changes its
-		 * directory.
-		 */
+		/* Make the path absolute, because a daemon that uses it later changes its
+		 * directory. */
 		dcp_auto_free char *cwd = getcwd(NULL, 0);
 
 		return cwd ? join_path(cwd, own) : NULL;

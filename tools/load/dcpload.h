@@ -69,9 +69,8 @@ struct dcpload_comm {
 	uint32_t flags;   /* DCPLOAD_COMM_ONE_THREAD, DCPLOAD_COMM_THREADS */
 	const char *name; /* for reports: "alone", "mpi", "tcp", "torch" */
 	void *ctx;        /* the first argument of all functions */
-	/*
-	 * Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes.
-	 */
+	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n
+	 * bytes. */
 	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
 	/*
 	 * For tensor data: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes
@@ -462,10 +461,8 @@ struct dcpload_hooks {
 	 * time; @done never decreases.
 	 */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
-	/*
-	 * Before the first resolve(): the caller updates the state that the load fills, as
-	 * state_dict() does.
-	 */
+	/* Before the first resolve(): the caller updates the state that the load fills, as
+	 * state_dict() does. */
 	int (*get_state)(void *ctx);
 	/*
 	 * For each object that is stored, once all parts of this rank are complete. @json of @n
@@ -504,10 +501,8 @@ DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
  */
 DCPLOAD_API int dcpload_plan_stream(struct dcpload_plan *plan, void *stream);
 
-/*
- * Collective. Finds where every byte is stored and decides which rank reads it; no wants can be
- * added afterwards. On an error no destination was written to.
- */
+/* Collective. Finds where every byte is stored and decides which rank reads it; no wants can be
+ * added afterwards. On an error no destination was written to. */
 DCPLOAD_API int dcpload_plan_finish(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* Problems with the keys of this rank: entry @i of @list. -ENOENT after the last. Call it after
@@ -554,10 +549,8 @@ DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
  * some process has mapped. Pages that are not on the disk yet are written first. */
 DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/*
- * Collective. Read every part again, without the other ranks and by other code, and compare.
- * -EILSEQ: a part differs; -ENODATA: a part is not complete.
- */
+/* Collective. Read every part again, without the other ranks and by other code, and compare.
+ * -EILSEQ: a part differs; -ENODATA: a part is not complete. */
 DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /*
@@ -607,16 +600,12 @@ struct dcpload_part {
 /* -ENOENT after the last. */
 DCPLOAD_API int dcpload_part(const struct dcpload_plan *plan, uint64_t i,
 			     struct dcpload_part *out);
-/*
- * enum dcpload_memory of the destination of part @i, as of the last execution; *@device (may be
- * NULL): the number of its GPU, or -1. -ENOENT after the last part.
- */
+/* enum dcpload_memory of the destination of part @i, as of the last execution; *@device (may be
+ * NULL): the number of its GPU, or -1. -ENOENT after the last part. */
 DCPLOAD_API int dcpload_part_memory(const struct dcpload_plan *plan, uint64_t i,
 				    int32_t *device);
-/*
- * Copy bytes [@at, @at + @n) of row-major part @i to host memory @dst, wherever the part is.
- * -EINVAL: it is not row-major, or has fewer bytes.
- */
+/* Copy bytes [@at, @at + @n) of row-major part @i to host memory @dst, wherever the part is.
+ * -EINVAL: it is not row-major, or has fewer bytes. */
 DCPLOAD_API int dcpload_part_read(struct dcpload_plan *plan, uint64_t i, uint64_t at, void *dst,
 				  uint64_t n, struct dcpload_error *err);
 
@@ -642,10 +631,8 @@ struct dcpload_report {
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
-	/*
-	 * Bytes of the distinct 4 KiB pages, short gaps between them included, that the ranks that
-	 * exchange data with this rank need; 0: not known.
-	 */
+	/* Bytes of the distinct 4 KiB pages, short gaps between them included, that the ranks that
+	 * exchange data with this rank need; 0: not known. */
 	uint64_t unique;
 	uint64_t staging; /* peak memory beyond destinations */
 	uint64_t calls;   /* read system calls */
@@ -681,9 +668,8 @@ enum dcpload_event_kind {
 };
 struct dcpload_event {
 	uint32_t kind,
-		/*
-		 * enum dcpload_event_kind; the kernel's thread id, or for COPY the number of a lane
-		 */
+		/* enum dcpload_event_kind; the kernel's thread id, or for COPY the number of a
+		 * lane */
 		thread;
 	uint64_t start_ns, end_ns, bytes;
 };

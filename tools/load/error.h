@@ -17,10 +17,8 @@ struct dcp_err;
 int load_fail(struct dcpload_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/*
- * The same with the text of @from, an error of core, or with the text of the errno if @from is NULL
- * or empty. @code >= 0: does nothing.
- */
+/* The same with the text of @from, an error of core, or with the text of the errno if @from is NULL
+ * or empty. @code >= 0: does nothing. */
 int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *from);
 
 /* Describe by its errno a failure that has no text yet. @code >= 0: does nothing. */
@@ -61,8 +59,6 @@ int load_cache_make(const char *dir);
 
 /* servers: configures requests to the servers of remote sources. */
 
-/*
- * Give core access to the environment and to the user's profiles and tokens. May be called any
- * number of times, by any thread.
- */
+/* Give core access to the environment and to the user's profiles and tokens. May be called any
+ * number of times, by any thread. */
 void load_servers(void);

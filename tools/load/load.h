@@ -75,10 +75,8 @@ struct dcpload {
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err);
 
-/*
- * Collective. Open the version again after its files have changed. After a failure the version
- * stays open as it was.
- */
+/* Collective. Open the version again after its files have changed. After a failure the version
+ * stays open as it was. */
 int load_reopen(struct dcpload *ck, struct dcpload_error *err);
 
 /* ---- open/keys.c ---- */
@@ -88,9 +86,8 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err);
 struct dcp_view;
-/*
- * Open a view of the serialized bytes of an object: dcp_view_open_object(). -ENOENT as load_find().
- */
+/* Open a view of the serialized bytes of an object: dcp_view_open_object(). -ENOENT as
+ * load_find(). */
 int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
 		     struct dcp_err *err);
 /* Does @select select the key of @row? 1, 0, or a negative errno. */
@@ -150,9 +147,8 @@ struct load_listed {
 	const char *key, *why;
 };
 
-/*
- * Where the bytes of a stretch were read to: the first of them to the device, the rest to the host.
- */
+/* Where the bytes of a stretch were read to: the first of them to the device, the rest to the
+ * host. */
 struct load_there {
 	uint32_t device, host;
 };
@@ -198,10 +194,8 @@ struct dcpload_plan {
 	void *stream;             /* of the caller */
 	bool devices;             /* some rank has a device */
 	bool roomy;               /* the callers of all ranks have set config.staging */
-	/*
-	 * the bytes that this rank needs are on servers, in long runs, and nearly all are only
-	 * copied
-	 */
+	/* the bytes that this rank needs are on servers, in long runs, and nearly all are only
+	 * copied */
 	bool straight;
 	struct dcp_chunk_range *mine; /* ranges of files that this rank needs, in order */
 	size_t nmine;
@@ -218,10 +212,8 @@ struct dcpload_plan {
 	uint32_t opened;           /* ck->opened at the time of planning */
 	_Atomic uint32_t given_up; /* another rank is lost: the rest need not be read */
 	_Atomic uint32_t lost,
-		/*
-		 * @broken: number of a file that cannot be read, plus 1; @changed: files have
-		 * changed
-		 */
+		/* @broken: number of a file that cannot be read, plus 1; @changed: files have
+		 * changed */
 		changed;
 };
 
@@ -239,10 +231,8 @@ struct load_region {
 
 /* Does the name of a layout mean a file of regions? */
 bool load_is_regions(const char *layout);
-/*
- * Call @add (may be NULL) for each region, until a call fails; @err describes the failure. *@ranks:
- * how many ranks the file has.
- */
+/* Call @add (may be NULL) for each region, until a call fails; @err describes the failure. *@ranks:
+ * how many ranks the file has. */
 int load_regions(const char *path, uint32_t *ranks,
 		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
 		 struct dcp_err *err);
@@ -268,10 +258,8 @@ void load_plan_drop_chunks(struct dcpload_plan *plan);
 
 /* ---- plan/again.c ---- */
 
-/*
- * Collective. Called when all ranks have failed with *@err. Plan again if that may help: once with
- * the files as they are now (*@renewed), or without a file that cannot be read. 0: try again.
- */
+/* Collective. Called when all ranks have failed with *@err. Plan again if that may help: once with
+ * the files as they are now (*@renewed), or without a file that cannot be read. 0: try again. */
 int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *err);
 /* Collective. Open the files as they are now, and locate the wants in them. *@err says why. */
 int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
@@ -294,10 +282,8 @@ void load_trace_as(struct dcpload_plan *plan, uint32_t kind, uint32_t lane, int6
 
 /* ---- place/ship.c ---- */
 
-/*
- * Count @n bytes of a want that are in place. After the last byte the want is complete and commit()
- * is called. 0, or the error of a hook. Any thread.
- */
+/* Count @n bytes of a want that are in place. After the last byte the want is complete and commit()
+ * is called. 0, or the error of a hook. Any thread. */
 int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);
 
 /* ---- place/stretch.c ---- */
@@ -309,16 +295,12 @@ struct load_active {
 	size_t n, cap, next;
 };
 
-/*
- * Copy those of bytes [@lo, @hi) of @file that the needs of @p use from @src, where more bytes may
- * follow. Counts them with load_arrived().
- */
+/* Copy those of bytes [@lo, @hi) of @file that the needs of @p use from @src, where more bytes may
+ * follow. Counts them with load_arrived(). */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
-/*
- * The same for need @number alone. @packed: the bytes of the need were sent one after the other,
- * and @src is the first of them.
- */
+/* The same for need @number alone. @packed: the bytes of the need were sent one after the other,
+ * and @src is the first of them. */
 int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
 		    const uint8_t *src, bool packed);
 
@@ -348,26 +330,19 @@ void load_window_free(struct load_window *w, bool keep);
 void *load_window_memory(const struct load_window *w, uint64_t *n);
 uint8_t *load_window_slot(struct load_window *w, size_t c);
 
-/*
- * The queue that reads past the page cache into @slot, which this member fills; one thread at a
- * time.
- */
+/* The queue that reads past the page cache into @slot, which this member fills; one thread at a
+ * time. */
 struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
-/*
- * A negative errno: why slots are not registered with the queue. 0: they are, or no queue was used.
- */
+/* A negative errno: why slots are not registered with the queue. 0: they are, or no queue was
+ * used. */
 int load_window_refused(const struct load_window *w);
 
-/*
- * A negative errno: why the slots that this member fills are not huge pages. 0: they are, if the
- * kernel has huge pages, or slots are smaller than one.
- */
+/* A negative errno: why the slots that this member fills are not huge pages. 0: they are, if the
+ * kernel has huge pages, or slots are smaller than one. */
 int load_window_small(const struct load_window *w);
 
-/*
- * Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died),
- * -ECANCELED (some member, perhaps this one, has called load_window_fail()).
- */
+/* Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died),
+ * -ECANCELED (some member, perhaps this one, has called load_window_fail()). */
 int load_window_claim(struct load_window *w, size_t c);
 /* Chunk @c is in its slot. */
 void load_window_publish(struct load_window *w, size_t c);
@@ -383,10 +358,8 @@ uint32_t load_window_dead(const struct load_window *w);
 /* Begin again with chunk 0. No member may be using the window: the caller synchronizes all members
  * before and after. */
 void load_window_reset(struct load_window *w);
-/*
- * Nanoseconds that this member has waited for chunks since the window was made; and the size of the
- * window's memory in bytes.
- */
+/* Nanoseconds that this member has waited for chunks since the window was made; and the size of the
+ * window's memory in bytes. */
 uint64_t load_window_waited(const struct load_window *w);
 uint64_t load_window_bytes(const struct load_window *w);
 
@@ -431,27 +404,21 @@ struct load_rounds {
 	uint64_t npack, nin;
 	/* the device that @there and @in are memory of; NULL: messages go from host to host */
 	struct load_device *device;
-	/*
-	 * @pack is copied here before it is sent, with the bytes that this rank needs of its own
-	 * stripe
-	 */
+	/* @pack is copied here before it is sent, with the bytes that this rank needs of its own
+	 * stripe */
 	char *there;
 	/* all ranks need the same bytes, most of those read, so devices gather whole stripes in
 	 * @in */
 	bool same;
-	/*
-	 * With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
-	 * in turns, because the half of the last round may still be read.
-	 */
+	/* With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
+	 * in turns, because the half of the last round may still be read. */
 	uint64_t half; /* bytes of a half; 0: IPC is not used */
 	char *now;     /* the half of this round, or @there */
 	bool mapped;   /* other ranks may have it mapped: it must not be freed */
 };
 
-/*
- * Collective: find which stripes of the files each rank reads, and which of their bytes it sends.
- * Sets p->rounds and p->chunks.
- */
+/* Collective: find which stripes of the files each rank reads, and which of their bytes it sends.
+ * Sets p->rounds and p->chunks. */
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
 /* @keep: buffers of messages stay until the process ends, as a device may still use them. */
@@ -484,10 +451,8 @@ struct load_ship;
 /* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
 		     struct load_ship **out, struct dcpload_error *err);
-/*
- * After load_ship_drop(). @keep: copies may still run, so all that they use is kept until the
- * process ends.
- */
+/* After load_ship_drop(). @keep: copies may still run, so all that they use is kept until the
+ * process ends. */
 void load_ship_free(struct load_ship *s, bool keep);
 
 /* Bytes of host memory beyond the window; of device memory; and of pinned memory. */
@@ -519,9 +484,7 @@ int load_ship_reap(struct load_ship *s, bool all);
 /* After a failure: wait until no copy is under way. */
 void load_ship_drop(struct load_ship *s);
 
-/*
- * job: strided runs in the form that the scatter kernel takes (memory/scatter.h).
- */
+/* job: strided runs in the form that the scatter kernel takes (memory/scatter.h). */
 
 /* Make @j, except j->first, from the runs of @r, which begin at @src of the device, for @t. false:
  * the kernel cannot place them. */
@@ -618,20 +581,16 @@ struct load_way {
 	/* After a failure, too, slots are published: other ranks wait for messages from them. */
 	bool keeps_going;
 	int (*begin)(struct load_pass *s, struct dcpload_error *err);
-	/*
-	 * Hand on the bytes of the next chunk. A failure ends the pass at once; @err may be left to
-	 * slots.c.
-	 */
+	/* Hand on the bytes of the next chunk. A failure ends the pass at once; @err may be left to
+	 * slots.c. */
 	int (*step)(struct load_pass *s, size_t k, struct dcpload_error *err);
 	void (*end)(struct load_pass *s, int rc); /* NULL: nothing is left to do */
 };
 
 /* Record the first failure of this rank; but one that has a message comes before -ECANCELED. */
 int load_pass_fail(struct load_pass *s, int rc, const struct dcp_err *err);
-/*
- * The result of a pass whose steps returned @rc, described: a failure that this rank can explain is
- * preferred.
- */
+/* The result of a pass whose steps returned @rc, described: a failure that this rank can explain is
+ * preferred. */
 int load_pass_tell(struct load_pass *s, int rc, struct dcpload_error *err);
 /* Wait until chunk @c is in its slot. */
 int load_pass_await(struct load_pass *s, size_t c);

@@ -38,10 +38,8 @@ struct head {
 	} slot[];
 };
 
-/*
- * How other members find the memory of the first member: a memory file whose size is sealed,
- * because touching pages that are gone would raise SIGBUS.
- */
+/* How other members find the memory of the first member: a memory file whose size is sealed,
+ * because touching pages that are gone would raise SIGBUS. */
 #define WINDOW_NAME "dcpload-window"
 #define WINDOW_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -76,10 +74,8 @@ static uint64_t head_bytes(uint32_t slots)
 	return n + (page - n % page) % page;
 }
 
-/*
- * Map the slots and, after them, the head; @fd -1: memory of this process alone. Slots begin at a
- * huge page: for a read of 1 MiB a disk is then given a few addresses, not 256.
- */
+/* Map the slots and, after them, the head; @fd -1: memory of this process alone. Slots begin at a
+ * huge page: for a read of 1 MiB a disk is then given a few addresses, not 256. */
 static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 {
 	const int how = PROT_READ | PROT_WRITE;

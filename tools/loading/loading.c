@@ -82,10 +82,8 @@ int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_
 	return loading_agree(l, done);
 }
 
-/*
- * dcpfs load --metrics: the result of a load as a file for Prometheus' node exporter, which must
- * never see half a file.
- */
+/* dcpfs load --metrics: the result of a load as a file for Prometheus' node exporter, which must
+ * never see half a file. */
 
 #define FIRST "# TYPE dcpload_success gauge\n"
 
@@ -226,10 +224,8 @@ static int fail_dump(const struct dump *d, int rc, struct dcpload_error *err)
 
 /* ---- header ---- */
 
-/*
- * The name of a part; for a file of regions its line, since a rank may have several regions of a
- * tensor.
- */
+/* The name of a part; for a file of regions its line, since a rank may have several regions of a
+ * tensor. */
 static const char *name_of(const struct dcpload_part *part)
 {
 	return part->user ? part->user : part->key;
@@ -326,10 +322,8 @@ static bool name_handle(const struct dump *d, char out[32])
 	return access(out, F_OK) == 0;
 }
 
-/*
- * Open a file without a name, so that nothing is left if this process dies; not every file system
- * can do that.
- */
+/* Open a file without a name, so that nothing is left if this process dies; not every file system
+ * can do that. */
 static bool open_nameless(struct dump *d, mode_t mode)
 {
 	char path[32];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * loading: one run of dcpfs load, shared by the verb (verbs/load.c), its report, its
- * trace and its dump.
- */
+/* loading: one run of dcpfs load, shared by the verb (verbs/load.c), its report, its trace and its
+ * dump. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -113,10 +111,8 @@ enum cmd_exit loading_check_trace(struct loading *l);
 enum cmd_exit loading_trace(struct loading *l);
 /* Collective: may rank 0 replace the file of --metrics? */
 enum cmd_exit loading_check_metrics(struct loading *l);
-/*
- * Rank 0, or a process without a job, writes the metrics if they are asked for. The load began at
- * @began and ends with @code. Returns @code, or the error of writing.
- */
+/* Rank 0, or a process without a job, writes the metrics if they are asked for. The load began at
+ * @began and ends with @code. Returns @code, or the error of writing. */
 enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began);
 /* Collective: rank 0 prints the report of all ranks. */
 enum cmd_exit loading_report(struct loading *l);

@@ -90,10 +90,8 @@ static void add_up(struct report *t)
 
 /* ---- keys that are not loaded ---- */
 
-/*
- * Put the lists of this rank. Keys that no rank wants are the same on all ranks: rank 0 reports
- * them.
- */
+/* Put the lists of this rank. Keys that no rank wants are the same on all ranks: rank 0 reports
+ * them. */
 static int put_entries(const struct loading *l, struct dcp_buf *b, struct summary *own)
 {
 	uint64_t room = LISTS_ROOM / l->comm->ranks;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dcpfs load --trace: times at which each rank read, waited, placed and copied, for
- * chrome://tracing and Perfetto, or as a drawing.
- */
+/* dcpfs load --trace: times at which each rank read, waited, placed and copied, for
+ * chrome://tracing and Perfetto, or as a drawing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -138,10 +138,8 @@ struct plan_range plan_range(const struct plan *p, enum plan_number n);
 /* How often a needed element is read, on average: by each rank for itself, and together. */
 double plan_alone(const struct plan *p);
 double plan_together(const struct plan *p);
-/*
- * Most bytes that any rank reads for others, and holds beside its own tensors if it reads its part
- * at once.
- */
+/* Most bytes that any rank reads for others, and holds beside its own tensors if it reads its part
+ * at once. */
 uint64_t plan_staging(const struct plan *p, uint32_t *rank);
 
 /* text.c: all, or one rank */

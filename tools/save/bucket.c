@@ -128,10 +128,8 @@ static int on_leftover(void *ctx, const char *key, const char *id, const char *b
 	return l->rc;
 }
 
-/*
- * Check for unfinished uploads of OUT, of a running or a killed save. A server that does not list
- * uploads counts as having none.
- */
+/* Check for unfinished uploads of OUT, of a running or a killed save. A server that does not list
+ * uploads counts as having none. */
 static int check_uploads(struct save *s, struct dcp_err *err)
 {
 	struct leftover l = { .s = s };

@@ -64,10 +64,8 @@ DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **wh
 #define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
 #define DCPSAVE_OVERWRITE (1u << 6) /* replace any file at @path, as open() with O_TRUNC does */
 
-/*
- * All ranks must give the same values, except for @threads, @staging, @timeout_ms, @withheld and
- * @device.
- */
+/* All ranks must give the same values, except for @threads, @staging, @timeout_ms, @withheld and
+ * @device. */
 struct dcpsave_config {
 	uint32_t size;       /* sizeof(struct dcpsave_config) */
 	uint32_t flags;      /* DCPSAVE_* */
@@ -79,20 +77,15 @@ struct dcpsave_config {
 	 * arrays in pickles (paddle) and several ranks, protocol 2 is -EINVAL; use 3 or 4.
 	 */
 	uint32_t protocol;
-	/*
-	 * Permission bits that files and directories do not get, in addition to the umask: 077 if
-	 * the data comes from a private file.
-	 */
+	/* Permission bits that files and directories do not get, in addition to the umask: 077 if
+	 * the data comes from a private file. */
 	uint32_t withheld;
 	const char *format; /* "torch-dcp", "safetensors", ... */
-	/*
-	 * Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. Data beyond the
-	 * limit is written before dcpsave_write() returns.
-	 */
+	/* Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. Data beyond the
+	 * limit is written before dcpsave_write() returns. */
 	uint64_t staging;
-	/*
-	 * Bytes of tensors in a file, for formats of several files; 0: 5e9; UINT64_MAX: no limit.
-	 */
+	/* Bytes of tensors in a file, for formats of several files; 0: 5e9; UINT64_MAX: no
+	 * limit. */
 	uint64_t max_shard;
 	/*
 	 * @ngather ranks, each of which writes one file at its own @path with the tensors of all
@@ -101,15 +94,11 @@ struct dcpsave_config {
 	 */
 	const uint32_t *gather_to;
 	uint64_t ngather;
-	/*
-	 * Limit of the bytes that all ranks together send in one round of gathering; 0 or more than
-	 * 32 MiB means 32 MiB.
-	 */
+	/* Limit of the bytes that all ranks together send in one round of gathering; 0 or more than
+	 * 32 MiB means 32 MiB. */
 	uint64_t max_grouped;
-	/*
-	 * The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this
-	 * rank. NULL: host memory only.
-	 */
+	/* The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this
+	 * rank. NULL: host memory only. */
 	const char *device;
 	/*
 	 * The caller may set it to nonzero at any time: a save into a bucket then fails with
@@ -135,10 +124,8 @@ struct dcpsave_tensor {
 	uint32_t size; /* sizeof(struct dcpsave_tensor) */
 	uint32_t ndim; /* of @shape, @lo, @len and @stride */
 	const char *key;
-	/*
-	 * Components of the key, as the program nests them: @npath strings; 0: the key itself is
-	 * the only component.
-	 */
+	/* Components of the key, as the program nests them: @npath strings; 0: the key itself is
+	 * the only component. */
 	const char *const *path;
 	uint64_t npath;
 	const char *dtype;     /* "BF16" */
@@ -181,9 +168,8 @@ struct dcpsave_object {
 	const char *json;
 	const char *classes; /* in the form that dcpload_classes() returns, or NULL */
 };
-/*
- * As dcpsave_add(). If several ranks give the same key, the object of the lowest rank is written.
- */
+/* As dcpsave_add(). If several ranks give the same key, the object of the lowest rank is
+ * written. */
 DCPSAVE_API int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *object,
 				   struct dcpload_error *err);
 
@@ -196,10 +182,8 @@ DCPSAVE_API int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_objec
  */
 DCPSAVE_API int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err);
 
-/*
- * Entry @i of the keys that are left out (DCPSAVE_PARTIAL). -ENOENT after the last. Call it after
- * dcpsave_plan().
- */
+/* Entry @i of the keys that are left out (DCPSAVE_PARTIAL). -ENOENT after the last. Call it after
+ * dcpsave_plan(). */
 DCPSAVE_API int dcpsave_left(const struct dcpsave *s, uint64_t i, const char **key,
 			     const char **why);
 

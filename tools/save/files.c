@@ -193,10 +193,8 @@ int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file)
 	return pen->fd < 0 ? pen->fd : 0;
 }
 
-/*
- * Write whole pages of the file by O_DIRECT, if the memory has the same alignment; the rest at both
- * ends is written normally.
- */
+/* Write whole pages of the file by O_DIRECT, if the memory has the same alignment; the rest at both
+ * ends is written normally. */
 int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
 		    const void *from, uint64_t n)
 {
@@ -269,10 +267,8 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 					"%s/%s is being written by another process", s->parent,
 					s->name);
 		}
-		/*
-		 * Another process may have finished and removed the journal before it was locked
-		 * here.
-		 */
+		/* Another process may have finished and removed the journal before it was locked
+		 * here. */
 		if (fstat(fd, &st) == 0 &&
 		    fstatat(s->parent_fd, s->journal, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    st.st_ino == named.st_ino) {
@@ -315,9 +311,8 @@ static int map_journal(struct save *s, size_t size)
 	return 0;
 }
 
-/*
- * Map the journal that rank 0 has begun. Without it all data is written, and no sums are recorded.
- */
+/* Map the journal that rank 0 has begun. Without it all data is written, and no sums are
+ * recorded. */
 static int join_journal(struct save *s, size_t size)
 {
 	s->journal_fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -475,10 +470,8 @@ static int read_list(int at, const char *path, struct list *out)
 	return rc;
 }
 
-/*
- * NULL: the file is as dcpfs wrote it, or if the name ends with a slash, dcpfs wrote files below
- * the directory. Otherwise a text that says what it is.
- */
+/* NULL: the file is as dcpfs wrote it, or if the name ends with a slash, dcpfs wrote files below
+ * the directory. Otherwise a text that says what it is. */
 static const char *judge_file(const struct list *l, const char *name, const struct stat *st)
 {
 	const struct line *line = DCP_ITEMS(l->lines, struct line);

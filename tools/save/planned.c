@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The sink of a plan: creates files with their final size, writes the bytes that the format
- * generates, and records where data goes.
- */
+/* The sink of a plan: creates files with their final size, writes the bytes that the format
+ * generates, and records where data goes. */
 #include <errno.h>
 #include <string.h>
 
@@ -187,10 +185,8 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 		rc = s->place->planned(s, err);
 	if (rc != -ESTALE)
 		return rc;
-	/*
-	 * The leftovers are of another save: start over. Without a plan in the journal nothing was
-	 * written.
-	 */
+	/* The leftovers are of another save: start over. Without a plan in the journal nothing was
+	 * written. */
 	if (s->opts.removed && save_journal_has_plan(s))
 		s->opts.removed(s->opts.out);
 	s->opts.resume = false;

@@ -36,8 +36,7 @@ static void name_beside(const struct save *s, const char *ending, char out[NAME_
 			 (unsigned long long)dcp_hash64(s->name, strlen(s->name)), ending);
 }
 
-/* Make the missing parents of @path, and sync them. Only a failure at the last one is
- * returned. */
+/* Make the missing parents of @path, and sync them. Only a failure at the last one is returned. */
 static int make_parents(char *path, mode_t mode)
 {
 	char above[PATH_MAX + 4];

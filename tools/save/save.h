@@ -61,32 +61,24 @@ struct save_opts {
 	/* of the data that is read; a save with another identity is not resumed */
 	uint64_t identity;
 	uint32_t rank, ranks; /* of the processes that share the save; ranks 0: alone */
-	/*
-	 * each process writes the parts of its own rank, and nothing is resumed; otherwise all
-	 * write equal shares
-	 */
+	/* each process writes the parts of its own rank, and nothing is resumed; otherwise all
+	 * write equal shares */
 	bool by_owner;
 	bool direct; /* O_DIRECT, where the file system has it */
-	/*
-	 * Nonzero: end with -ECANCELED. Only a save into a bucket, which has to be undone, checks
-	 * it. May be NULL.
-	 */
+	/* Nonzero: end with -ECANCELED. Only a save into a bucket, which has to be undone, checks
+	 * it. May be NULL. */
 	const volatile int *stop;
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
 };
 
 /* The source of the data. Called by several threads at a time, each with its own @job. */
 struct save_source {
-	/*
-	 * Read bytes [off, off + n) of a part, or if @tensor >= ntensors of the set, of an extra,
-	 * into @buf.
-	 */
+	/* Read bytes [off, off + n) of a part, or if @tensor >= ntensors of the set, of an extra,
+	 * into @buf. */
 	int (*read)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
 		    void *buf, size_t n, struct dcp_err *err);
-	/*
-	 * Can this part be read now? The other parts must come by another save_data(). NULL: all
-	 * parts can.
-	 */
+	/* Can this part be read now? The other parts must come by another save_data(). NULL: all
+	 * parts can. */
 	bool (*has)(void *ctx, size_t tensor, size_t part);
 	/*
 	 * Have the kernel copy bytes [off, off + n) of a part to offset @to of the file @fd.
@@ -106,16 +98,13 @@ struct save_source {
  */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
 
-/*
- * Set @path to the directory beside @out that a save writes into; -ENAMETOOLONG, -EINVAL, -ENOMEM.
- */
+/* Set @path to the directory beside @out that a save writes into; -ENAMETOOLONG, -EINVAL,
+ * -ENOMEM. */
 #define SAVE_PATH (PATH_MAX + NAME_MAX + 2)
 int save_part(const char *out, char path[SAVE_PATH]);
 
-/*
- * @set must stay until the save is destroyed. -EALREADY: when resuming, OUT already exists with all
- * files of the plan, each of the right length; save_sealed() is its path.
- */
+/* @set must stay until the save is destroyed. -EALREADY: when resuming, OUT already exists with all
+ * files of the plan, each of the right length; save_sealed() is its path. */
 int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp_write_set *set,
 	      const struct dcp_write_opts *opts, struct dcp_err *err);
 
@@ -128,10 +117,8 @@ void save_destroy(struct save *s);
 /* The path of the sealed checkpoint before it is published: a directory or a file. */
 const char *save_sealed(const struct save *s);
 
-/*
- * Set @tensor and @part to those of run number @i of the plan, and return the name of its file.
- * NULL: there is no such run.
- */
+/* Set @tensor and @part to those of run number @i of the plan, and return the name of its file.
+ * NULL: there is no such run. */
 const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part);
 
 /* The name of file number @i of the plan, and its size in bytes. NULL: there is no such file. */

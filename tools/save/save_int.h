@@ -169,16 +169,12 @@ static inline mode_t save_mode(const struct save *s, mode_t mode)
 	return mode & ~(mode_t)s->opts.withheld;
 }
 
-/*
- * Set the mode of a file or directory that an earlier save made with other options. 0 or a negative
- * errno.
- */
+/* Set the mode of a file or directory that an earlier save made with other options. 0 or a negative
+ * errno. */
 int save_narrow(const struct save *s, int fd);
 
-/*
- * Record for save_fail() why a request to a bucket failed, unless an earlier failure is recorded.
- * Any thread. Returns @rc.
- */
+/* Record for save_fail() why a request to a bucket failed, unless an earlier failure is recorded.
+ * Any thread. Returns @rc. */
 int save_keep_why(struct save *s, int rc, const struct dcp_err *why);
 /* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
@@ -206,10 +202,8 @@ int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
 /* Make or open the journal, and lock it. -EBUSY: another process has locked it. */
 int save_journal_open(struct save *s, struct dcp_err *err);
-/*
- * Called when the plan is known: makes room for the sums of its pieces, and when resuming keeps the
- * sums of the earlier save. -ESTALE: the journal is of another plan. Rank 0 calls it first.
- */
+/* Called when the plan is known: makes room for the sums of its pieces, and when resuming keeps the
+ * sums of the earlier save. -ESTALE: the journal is of another plan. Rank 0 calls it first. */
 int save_journal_begin(struct save *s, struct dcp_err *err);
 /* Has the journal a plan? Without a plan the directory beside it cannot be resumed. */
 bool save_journal_has_plan(const struct save *s);
@@ -227,18 +221,14 @@ int save_remove_tree(int parent, const char *name);
 int save_clear(struct save *s, struct dcp_err *err);
 /* The CRC-32 that @patch writes into a file. */
 uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);
-/*
- * Add the written files to the list of the directory @dir that holds them; for a checkpoint of one
- * file, add this file.
- */
+/* Add the written files to the list of the directory @dir that holds them; for a checkpoint of one
+ * file, add this file. */
 int save_note_written(const struct save *s, int dir);
 /* -EEXIST: the existing OUT, which is to be replaced, was changed since dcpfs wrote it. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);
 
-/*
- * uploads: the files of a save into a bucket. Each file is a multipart upload, or a single request
- * if the format generates all of its bytes. bucket.c decides, uploads.c executes.
- */
+/* uploads: the files of a save into a bucket. Each file is a multipart upload, or a single request
+ * if the format generates all of its bytes. bucket.c decides, uploads.c executes. */
 
 struct dcp_put;
 struct dcp_remote;
@@ -256,19 +246,16 @@ struct save_uploads {
 	size_t nparts;
 	/* by run with a checksum: number of pieces that are not written yet */
 	uint32_t *left;
-	/*
-	 * list of the patches of a run: by run, its first patch; by patch, the next one; number +
-	 * 1, 0: none
-	 */
+	/* list of the patches of a run: by run, its first patch; by patch, the next one; number +
+	 * 1, 0: none */
 	size_t *first, *next;
 	struct dcp_buf old;   /* keys (char *) of the objects that are replaced */
 	bool handed;          /* another process completes or aborts the uploads */
 	pthread_mutex_t lock; /* of parts */
 };
 
-/*
- * All functions below return 0 or a negative errno, and have recorded the reason for save_fail().
- */
+/* All functions below return 0 or a negative errno, and have recorded the reason for
+ * save_fail(). */
 
 /* Make @n requests by dcp_bucket_put(). */
 int save_put_all(struct save *s, struct dcp_put *puts, size_t n);
@@ -284,10 +271,8 @@ int save_upload_wrote(struct save *s, const struct save_run *run);
 int save_upload_sync(struct save *s, struct dcp_err *err);
 void save_put_uploads(const struct save *s, struct dcp_buf *out);
 int save_take_uploads(struct save *s, struct dcp_cur *in);
-/*
- * Turn the uploads into objects: those of the files that complete the checkpoint (@last), or those
- * of all other files.
- */
+/* Turn the uploads into objects: those of the files that complete the checkpoint (@last), or those
+ * of all other files. */
 int save_complete_files(struct save *s, bool last);
 /* Abort the uploads that were begun, and delete the objects that this save completed. */
 void save_undo_uploads(struct save *s);

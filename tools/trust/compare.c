@@ -106,10 +106,8 @@ static bool is_known(struct pair *p)
 	return known;
 }
 
-/*
- * Are both tensors equal by the digests that dcpfs verify has kept? Differing digests only mean
- * that the tensors must be read.
- */
+/* Are both tensors equal by the digests that dcpfs verify has kept? Differing digests only mean
+ * that the tensors must be read. */
 static bool has_same_digest(const struct dcp_buf *digests, const struct pair *p)
 {
 	const struct record_kept *a = dcp_kept_at(&digests[0], sizeof(*a), p->a->id, p->a->key);
@@ -288,9 +286,8 @@ struct box {
 	size_t col, row;
 };
 
-/*
- * Split a key into layer and part, "layers.3" and "mlp.weight"; a key without a number is all part.
- */
+/* Split a key into layer and part, "layers.3" and "mlp.weight"; a key without a number is all
+ * part. */
 static int place_box(struct box *b, const struct pair *p, struct dcp_arena *arena)
 {
 	const struct walk_key *k = p->a ? p->a : p->b;
@@ -531,9 +528,8 @@ static void compare_views(struct comparing_copies *c, const struct dcp_view *a,
 		__atomic_add_fetch(&c->t->w->equal, 1, __ATOMIC_RELAXED);
 }
 
-/*
- * Compare a piece with all its copies; each copy is read without the files of the copies before it.
- */
+/* Compare a piece with all its copies; each copy is read without the files of the copies before
+ * it. */
 static int compare_piece(struct comparing_copies *c, const struct dcp_tensor *t,
 			 const struct dcp_piece *p)
 {

@@ -90,9 +90,8 @@ static int take_version(struct following *w)
 	return rc < 0 ? rc : dcp_buf_error(&w->rows);
 }
 
-/*
- * Add a version. If it cannot be measured, it is left out with a message, and the exit code tells.
- */
+/* Add a version. If it cannot be measured, it is left out with a message, and the exit code
+ * tells. */
 static enum cmd_exit follow_version(struct following *w, const char *version)
 {
 	struct at *at = &w->at[w->new];

@@ -125,10 +125,8 @@ static int check_archive(struct job *j, const struct dcp_source *file, uint64_t 
 	return 0;
 }
 
-/*
- * Check archives in a row: the end record of each says where it begins, and the bytes there must
- * agree.
- */
+/* Check archives in a row: the end record of each says where it begins, and the bytes there must
+ * agree. */
 static int check_row(struct job *j, const struct dcp_source *src)
 {
 	static const uint8_t mark[4] = { 'P', 'K', 5, 6 };

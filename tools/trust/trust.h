@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trust: what the verbs that judge checkpoints (diff, verify, stats, scan, bisect) share, by file.
- */
+/* trust: what the verbs that judge checkpoints (diff, verify, stats, scan, bisect) share, by
+ * file. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,30 +54,22 @@ enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
 enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb);
 
-/*
- * The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none.
- * Finish it with walk_keys_finish().
- */
+/* The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none.
+ * Finish it with walk_keys_finish(). */
 enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct walk_keys *out);
 void walk_keys_finish(struct walk_keys *keys);
 
-/*
- * For each key, the number (from 1) of the listed key that it is tied to; 0: it is tied to no
- * listed key. malloc'ed; NULL: no memory.
- */
+/* For each key, the number (from 1) of the listed key that it is tied to; 0: it is tied to no
+ * listed key. malloc'ed; NULL: no memory. */
 size_t *walk_ties(const struct walk_keys *keys);
 
-/*
- * Call @fn once for each file that stores bytes of the tensor, with its number and the count of
- * bytes. A result of @fn other than 0 ends the walk.
- */
+/* Call @fn once for each file that stores bytes of the tensor, with its number and the count of
+ * bytes. A result of @fn other than 0 ends the walk. */
 int walk_files(const struct pick *p, const struct walk_key *k,
 	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx);
 
-/*
- * The group of a key by --by, into @out: the part of the model, the key without numbers, or the
- * dtype.
- */
+/* The group of a key by --by, into @out: the part of the model, the key without numbers, or the
+ * dtype. */
 enum walk_by { WALK_BY_KEY, WALK_BY_LAYER, WALK_BY_KIND, WALK_BY_DTYPE };
 extern const char *const walk_bys[];
 void walk_group(enum walk_by by, const struct walk_key *k, struct dcp_buf *out);
@@ -96,16 +87,12 @@ struct walk {
 	uint64_t rate; /* bytes a second; 0: as fast as can be */
 	bool whole;    /* a tensor is one span: its bytes come in order */
 	size_t found;  /* size of the findings of a span; zeroed at first */
-	/*
-	 * Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not
-	 * read.
-	 */
+	/* Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not
+	 * read. */
 	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
 		    const void *a, const void *b, size_t n);
-	/*
-	 * All spans of the item are done, or @rc and @err say why it, or (@side 1) its pair, cannot
-	 * be read. One thread at a time.
-	 */
+	/* All spans of the item are done, or @rc and @err say why it, or (@side 1) its pair, cannot
+	 * be read. One thread at a time. */
 	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
 		     int rc, unsigned side, const struct dcp_err *err);
 	void *ctx;
@@ -142,9 +129,7 @@ const char *walk_place(char *buf, size_t size, const struct walk_key *k, uint64_
 			OPT_UINT, .off = offsetof(type, jobs), .max = 64                       \
 	}
 
-/*
- * compare: the tensors of two versions by key.
- */
+/* compare: the tensors of two versions by key. */
 
 enum compare_state {
 	CMP_EQUAL,
@@ -193,10 +178,8 @@ int compare_by_name(const void *a, const void *b);
 extern const struct out_field compare_fields[];
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
 
-/*
- * A drawing of ungrouped pairs: layers from left to right, parameters from top to bottom, darker
- * where more has changed. -ENOMEM.
- */
+/* A drawing of ungrouped pairs: layers from left to right, parameters from top to bottom, darker
+ * where more has changed. -ENOMEM. */
 int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *out);
 
 /* copies: compare elements that several files of a version have. */
@@ -224,9 +207,8 @@ struct copies {
 	uint64_t equal; /* copies that are the same */
 };
 
-/*
- * Compare all copies. 0; -ENOMEM; -EIO: the version cannot be opened once more, which was printed.
- */
+/* Compare all copies. 0; -ENOMEM; -EIO: the version cannot be opened once more, which was
+ * printed. */
 int copies_check(struct copies *w);
 
 /*
@@ -284,22 +266,16 @@ struct dcp_stats_of measure_of(const struct measure_row *r);
 extern const struct out_field measure_fields[];
 void measure_put_row(struct out *o, const struct measure_row *r);
 
-/*
- * overtime: statistics of tensors in every version of a source, and the distance of each version
- * from the version before.
- */
+/* overtime: statistics of tensors in every version of a source, and the distance of each version
+ * from the version before. */
 
-/*
- * Print a row for each complete version, the oldest first, for the tensors that @keys name; a
- * drawing goes into @file.
- */
+/* Print a row for each complete version, the oldest first, for the tensors that @keys name; a
+ * drawing goes into @file. */
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
 		       enum out_form form, const char *file);
 
-/*
- * record: the digests of tensors as a file, in a form that tools/load/load.h reads.
- */
+/* record: the digests of tensors as a file, in a form that tools/load/load.h reads. */
 
 /* The digest by XXH3 of a tensor, kept beside the index as "digests". */
 struct record_kept {
@@ -321,10 +297,8 @@ struct record {
 	uint64_t nbytes; /* of all tensors */
 };
 
-/*
- * May the file at @path be written? It may not be in @source, nor replace a file that is no record.
- * The reason is printed.
- */
+/* May the file at @path be written? It may not be in @source, nor replace a file that is no record.
+ * The reason is printed. */
 enum cmd_exit record_check(const char *path, const char *source);
 enum cmd_exit record_write(const struct record *r);
 
@@ -366,10 +340,8 @@ int signed_check(struct signed_files *w);
  * writer computed none, which is an option of torch.
  */
 
-/*
- * Bytes of a file that differ from their checksum or cannot be read: reported for each tensor in
- * them, with whether another file has the same bytes; or once, if there is no tensor.
- */
+/* Bytes of a file that differ from their checksum or cannot be read: reported for each tensor in
+ * them, with whether another file has the same bytes; or once, if there is no tensor. */
 struct stored_bad {
 	const char *key; /* NULL: no tensor */
 	uint32_t file;

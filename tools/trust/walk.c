@@ -555,9 +555,8 @@ size_t *walk_ties(const struct walk_keys *keys)
 	for (size_t i = 0; tie && by_id && i < n; i++)
 		if (!k[i].alias_of)
 			by_id[k[i].id] = i + 1;
-	/*
-	 * Several keys may be tied to a key outside the list: then the first of them stands for it.
-	 */
+	/* Several keys may be tied to a key outside the list: then the first of them stands for
+	 * it. */
 	for (size_t i = 0; tie && by_id && i < n; i++)
 		if (k[i].alias_of && by_id[k[i].alias_of])
 			tie[i] = by_id[k[i].alias_of];
@@ -622,10 +621,8 @@ static bool is_number(const char *s, size_t n)
 	return n > 0;
 }
 
-/*
- * Cut a key after the first number, or, without a number, before the last part: "model.layers.3",
- * "model.norm".
- */
+/* Cut a key after the first number, or, without a number, before the last part: "model.layers.3",
+ * "model.norm". */
 static void put_layer(const char *key, struct dcp_buf *out)
 {
 	const char *last = strrchr(key, '.');

@@ -58,10 +58,8 @@ struct searching {
 
 /* ---- one version ---- */
 
-/*
- * Run @argv and return its exit code. Its standard output goes into @out, or, without @out, to
- * standard error.
- */
+/* Run @argv and return its exit code. Its standard output goes into @out, or, without @out, to
+ * standard error. */
 static int run_program(char *const *argv, const char *dir, char *out, size_t size)
 {
 	int ends[2] = { -1, -1 }, status;

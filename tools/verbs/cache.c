@@ -33,10 +33,8 @@ static const char *const cache_words[] = { "dir", "size", "prune", "clean", NULL
 
 enum word { DIR_OF, SIZE, PRUNE, CLEAN };
 
-/*
- * What the cache has: indexes and findings of full reads in its directory, decoded files and bytes
- * from servers in directories below.
- */
+/* What the cache has: indexes and findings of full reads in its directory, decoded files and bytes
+ * from servers in directories below. */
 static const struct kind {
 	const char *name, *dir, *ext;
 	bool sparse;

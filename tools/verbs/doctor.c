@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Checks of this machine: each is a function that reports its finding and, if something is missing,
- * what to do. Nothing is changed.
- */
+/* Checks of this machine: each is a function that reports its finding and, if something is missing,
+ * what to do. Nothing is changed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -41,10 +39,8 @@ static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
 
 static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, { 0 } };
 
-/*
- * Does this process have CAP_SYS_ADMIN, and is it out of reach for every process here, fusermount3
- * included?
- */
+/* Does this process have CAP_SYS_ADMIN, and is it out of reach for every process here, fusermount3
+ * included? */
 static void find_capability(struct machine *m)
 {
 	dcp_auto_file FILE *f = fopen("/proc/self/status", "re");

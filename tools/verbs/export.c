@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dcpfs export: a version, whatever wrote it, as a checkpoint of another format.
- */
+/* dcpfs export: a version, whatever wrote it, as a checkpoint of another format. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>

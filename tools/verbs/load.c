@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dcpfs load, also called dcpload: the collective loader as a program. Each rank loads its part and
- * keeps it until the end; rank 0 reports.
- */
+/* dcpfs load, also called dcpload: the collective loader as a program. Each rank loads its part and
+ * keeps it until the end; rank 0 reports. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -145,10 +143,8 @@ static const char *first_set(const char *const names[])
 	return NULL;
 }
 
-/*
- * The value of the field @name, @n bytes, in a path; NULL: unknown. @ranks: the number of ranks as
- * text.
- */
+/* The value of the field @name, @n bytes, in a path; NULL: unknown. @ranks: the number of ranks as
+ * text. */
 static const char *value_of(const char *name, size_t n, const char *ranks)
 {
 	static const char *const run[] = { "DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME",
@@ -167,10 +163,8 @@ static const char *value_of(const char *name, size_t n, const char *ranks)
 	return n == 8 && strncmp(name, "run_name", n) == 0 ? first_set(run) : NULL;
 }
 
-/*
- * Expand a name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt". A save of many ranks has
- * the name of rank 0's file, so rank, local_rank and node_rank are 0. Unknown fields stay.
- */
+/* Expand a name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt". A save of many ranks has
+ * the name of rank 0's file, so rank, local_rank and node_rank are 0. Unknown fields stay. */
 static char *expand_name(const char *source, uint32_t ranks)
 {
 	struct dcp_buf out = DCP_BUF_INIT;
@@ -192,10 +186,8 @@ static char *expand_name(const char *source, uint32_t ranks)
 	return dcp_buf_take(&out);
 }
 
-/*
- * Length of a field of Composer's time at @t, such as "{batch}"; names of saves have a number in
- * its place. 0: none.
- */
+/* Length of a field of Composer's time at @t, such as "{batch}"; names of saves have a number in
+ * its place. 0: none. */
 static size_t time_field(const char *t)
 {
 	static const char *const names[] = {
@@ -235,10 +227,8 @@ static bool fits_template(const char *t, const char *name)
 	return false;
 }
 
-/*
- * If the last component of *path has fields of time, replace it by the newest save that matches.
- * -ENOMEM.
- */
+/* If the last component of *path has fields of time, replace it by the newest save that matches.
+ * -ENOMEM. */
 static int find_newest(char **path)
 {
 	dcp_auto_free char *newest = NULL;
@@ -280,10 +270,8 @@ static bool leads_on(const char *path)
 	       strncmp(name, "latest", 6) == 0 || (end && !end[8]);
 }
 
-/*
- * Find the path to open: SOURCE itself if it exists. With {rank} in a file's name it is the
- * directory, where the files of a save are one version. -ENOMEM.
- */
+/* Find the path to open: SOURCE itself if it exists. With {rank} in a file's name it is the
+ * directory, where the files of a save are one version. -ENOMEM. */
 static int locate_source(const char *source, uint32_t ranks, char **path, const char **version)
 {
 	const char *last = strrchr(source, '/');

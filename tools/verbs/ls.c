@@ -168,10 +168,8 @@ static void note_version(struct dcp_buf *notes, const struct out *o, const char 
 	dcp_buf_str(notes, "\n");
 }
 
-/*
- * Versions without an index are indexed now, several at a time, since that is mostly waiting for a
- * disk or a server.
- */
+/* Versions without an index are indexed now, several at a time, since that is mostly waiting for a
+ * disk or a server. */
 enum { JOBS = 8 };
 
 struct opening {

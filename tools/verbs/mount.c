@@ -156,10 +156,8 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 	bool ours = found && strcmp(m.fstype, DCPFS_FSTYPE) == 0;
 	struct statvfs fs;
 
-	/*
-	 * The kernel may have cached the attributes of a dead mount, but not those of its file
-	 * system.
-	 */
+	/* The kernel may have cached the attributes of a dead mount, but not those of its file
+	 * system. */
 	if (found && statvfs(mnt, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED))
 		return cmd_fail(CMD_ENV,
 				"%s holds a dead mount of %s%s: the process that served it has "
@@ -198,10 +196,8 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 	return CMD_OK;
 }
 
-/*
- * A /dev/fuse that was opened, and mounted, by another program, which hands on the descriptor:
- * libfuse serves it.
- */
+/* A /dev/fuse that was opened, and mounted, by another program, which hands on the descriptor:
+ * libfuse serves it. */
 static bool is_descriptor(const char *mnt)
 {
 	uint64_t fd;
@@ -209,10 +205,8 @@ static bool is_descriptor(const char *mnt)
 	return strncmp(mnt, "/dev/fd/", 8) == 0 && opt_number(mnt + 8, 10, &fd);
 }
 
-/*
- * Make a directory below TMPDIR for a mount of @source without a mount point; to be freed. NULL:
- * errno.
- */
+/* Make a directory below TMPDIR for a mount of @source without a mount point; to be freed. NULL:
+ * errno. */
 static char *make_mountpoint(const char *source)
 {
 	const char *tmp = getenv("TMPDIR"), *slash = strrchr(source, '/');
@@ -248,10 +242,8 @@ static void finish_paths(struct paths *p)
 	dcp_rules_free(p->hf_rules);
 }
 
-/*
- * ---- the log: to stderr as long as there is one, and to a file, or in the background to syslog
- * ----
- */
+/* ---- the log: to stderr as long as there is one, and to a file, or in the background to syslog
+ * ---- */
 
 struct mount_log {
 	const char *file; /* NULL: none */
@@ -296,10 +288,8 @@ static void append_line(const char *path, const char *line, size_t n)
 		return;
 }
 
-/*
- * A line is one object, in a file and on stderr alike. A line that lacks memory is left out;
- * .dcpfs/log has it.
- */
+/* A line is one object, in a file and on stderr alike. A line that lacks memory is left out;
+ * .dcpfs/log has it. */
 static void log_json(const struct mount_log *l, enum dcp_log_level level, const char *line)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -341,10 +331,8 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 		syslog(LOG_DAEMON | levels[level].priority, "%s", line);
 }
 
-/*
- * @given must be outside of the source, which is never written, and of the mount, which would wait
- * for itself.
- */
+/* @given must be outside of the source, which is never written, and of the mount, which would wait
+ * for itself. */
 static enum cmd_exit check_outside(const char *option, const char *given, const char *path,
 				   const struct paths *p)
 {
@@ -515,10 +503,8 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 	return single ? CMD_OK : pick_one_index(source);
 }
 
-/*
- * Print the mount point alone on stdout, for mnt=$(dcpfs mount SOURCE); the hint how to end the
- * mount goes to stderr.
- */
+/* Print the mount point alone on stdout, for mnt=$(dcpfs mount SOURCE); the hint how to end the
+ * mount goes to stderr. */
 static void say_where(const struct paths *p)
 {
 	printf("%s\n", p->mnt);

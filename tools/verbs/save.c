@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dcpfs save, also called dcpsave: writes the files that paddle.incubate.distributed.utils.io.save
- * would write on each rank of a job that holds a version. Options and refusals are Paddle's.
- */
+/* dcpfs save, also called dcpsave: writes the files that paddle.incubate.distributed.utils.io.save
+ * would write on each rank of a job that holds a version. Options and refusals are Paddle's. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -245,9 +243,8 @@ static int same_keys(struct saving *s)
 	return rc;
 }
 
-/*
- * Does Paddle gather it? It gathers tensors, those of master_weights, and values of the scheduler.
- */
+/* Does Paddle gather it? It gathers tensors, those of master_weights, and values of the
+ * scheduler. */
 static bool is_gathered(const struct dcp_write_set *set, size_t i)
 {
 	size_t n = i < set->ntensors ? set->tensors[i].npath

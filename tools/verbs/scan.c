@@ -327,10 +327,8 @@ static int scan_member(struct scanning *w, const struct dcp_source *src, uint64_
 	return scan_pickles(w, src, data, true, 1); /* another member follows */
 }
 
-/*
- * Scan archives in a row, as in .distcp files, wherever they begin: the metadata may lie about
- * them.
- */
+/* Scan archives in a row, as in .distcp files, wherever they begin: the metadata may lie about
+ * them. */
 static int scan_items(struct scanning *w, const struct dcp_source *src)
 {
 	static const uint8_t magic[4] = { 'P', 'K', 3, 4 };

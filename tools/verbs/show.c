@@ -164,9 +164,8 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 	s.files = dcp_index_files(ix, &s.nfiles);
 	s.t = &t;
 	s.error = t.error;
-	/*
-	 * A view knows the places of bytes inside torch.save items; without a view, show the items.
-	 */
+	/* A view knows the places of bytes inside torch.save items; without a view, show the
+	 * items. */
 	if (!t.error) {
 		if (dcp_view_open(p->ck.v, row->id, DCP_AS_RAW, NULL, &view, &err) < 0)
 			s.error = err.msg;

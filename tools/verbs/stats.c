@@ -104,9 +104,8 @@ static int group_rows(struct listing *w)
 		if (to->key->dtype != r->key->dtype)
 			to->mixed = true;
 		dcp_stats_join(&to->m.s, &r->m.s);
-		/*
-		 * Integers of different types cannot be compared, nor places in different tensors.
-		 */
+		/* Integers of different types cannot be compared, nor places in different
+		 * tensors. */
 		to->m.unwritten = to->m.unwritten && r->m.unwritten;
 		to->tensors++;
 		for (size_t k = 0; k < DCP_STATS_BINS && to->bins && r->bins; k++) {

@@ -100,10 +100,8 @@ static int collect_text(int from, struct dcp_buf *out)
 	return n > 0 ? -ETIMEDOUT : n < 0 ? -errno : dcp_buf_error(out);
 }
 
-/*
- * Read the file .dcpfs/@name of the mount, by a child that holds no descriptor of this process. 0,
- * -ETIMEDOUT, or a negative errno.
- */
+/* Read the file .dcpfs/@name of the mount, by a child that holds no descriptor of this process. 0,
+ * -ETIMEDOUT, or a negative errno. */
 static int read_file(const struct told *t, const char *name, struct dcp_buf *out)
 {
 	dcp_auto_free char *path = NULL;
@@ -193,10 +191,8 @@ static bool leads_into(const char *link, const char *mnt)
 	return cmd_is_within(to, mnt);
 }
 
-/*
- * Does the process /proc/@pid have a file of the mount open or mapped, or stand in a directory of
- * it?
- */
+/* Does the process /proc/@pid have a file of the mount open or mapped, or stand in a directory of
+ * it? */
 static bool uses_mount(const char *pid, const char *mnt, dev_t dev)
 {
 	char path[300], line[8192];

@@ -98,10 +98,8 @@ static enum cmd_exit detach_mount(const char *path, bool lazy)
 	rc = run_helper("fusermount3", lazy ? "-uz" : "-u", path, said, sizeof(said));
 	if (rc == 0)
 		return CMD_OK;
-	/*
-	 * fusermount3 needs /etc/mtab and the user's name, which containers may lack; umount asks
-	 * the kernel.
-	 */
+	/* fusermount3 needs /etc/mtab and the user's name, which containers may lack; umount asks
+	 * the kernel. */
 	if (!says_busy(said) &&
 	    run_helper("umount", lazy ? "-il" : "-i", path, by_umount, sizeof(by_umount)) == 0)
 		return CMD_OK;

@@ -33,10 +33,8 @@ static const char *curl_version(void)
 	return dcp_transfers_library(&why);
 }
 
-/*
- * The file that includes a library's header asks for its version; NULL: the library is missing. The
- * last libraries of the list are opened when they are needed.
- */
+/* The file that includes a library's header asks for its version; NULL: the library is missing. The
+ * last libraries of the list are opened when they are needed. */
 static const struct {
 	const char *name;
 	const char *(*version)(void);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dcpfs warm: read a version ahead of its use, into the cache of bytes from servers, or into the
- * page cache.
- */
+/* dcpfs warm: read a version ahead of its use, into the cache of bytes from servers, or into the
+ * page cache. */
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>

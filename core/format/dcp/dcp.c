@@ -198,10 +198,8 @@ static bool is_shown(void *ctx, const char *name)
 	       dcp_has_extension(name, ".metadata") || dcp_weights_is_sidecar(name);
 }
 
-/*
- * Emit other files of the directory that may hold tensors, below their names, or name them as left
- * out.
- */
+/* Emit other files of the directory that may hold tensors, below their names, or name them as left
+ * out. */
 static int dcp_dcp_emit_rest(struct dcp_dcp *d)
 {
 	return dcp_weights_emit_rest(d->in, is_shown, d);

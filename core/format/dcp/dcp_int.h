@@ -113,10 +113,8 @@ bool dcp_dcp_meta_shape(const struct dcp_dcp_meta *m, uint32_t number,
 /* The text of a record's error. */
 const char *dcp_dcp_meta_error(const struct dcp_dcp_meta *m, uint32_t filter);
 
-/*
- * Get the components of key @number as pointers into @text, which is overwritten. Returns the
- * number of components, or 0 without memory. The pointers are at *@out until the next call.
- */
+/* Get the components of key @number as pointers into @text, which is overwritten. Returns the
+ * number of components, or 0 without memory. The pointers are at *@out until the next call. */
 size_t dcp_dcp_meta_path(const struct dcp_dcp_meta *m, uint32_t number, struct dcp_buf *text,
 			 struct dcp_buf *ptrs, const char *const **out);
 
@@ -157,10 +155,8 @@ struct dcp_dcp {
 /* Join, then emit every key and the facts. */
 int dcp_dcp_emit(struct dcp_dcp *d, struct dcp_err *err);
 
-/*
- * dcp_dcp_is_data_name(): is @name the name of a data file, "<anything>__<i>_<n>.distcp"? @rank
- * receives i. dcp_dcp_is_rank_name(): is it "__<rank>" and @suffix, as in "__<rank>.metadata"?
- */
+/* dcp_dcp_is_data_name(): is @name the name of a data file, "<anything>__<i>_<n>.distcp"? @rank
+ * receives i. dcp_dcp_is_rank_name(): is it "__<rank>" and @suffix, as in "__<rank>.metadata"? */
 bool dcp_dcp_is_data_name(const char *name, uint64_t *rank);
 bool dcp_dcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);
 

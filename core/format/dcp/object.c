@@ -23,8 +23,7 @@
 #include "core/origin/archive/archive.h"
 #include "core/parse/torch/torch.h"
 
-/* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored
- * one. */
+/* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored one. */
 enum { SLACK = 1 << 20, RATIO = 64 };
 
 void dcp_dcp_item_files_init(struct dcp_dcp_item_files *f, const struct dcp_dir *dir)

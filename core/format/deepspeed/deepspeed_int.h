@@ -63,10 +63,8 @@ enum dcp_deepspeed_cut {
 };
 #define DCP_DEEPSPEED_CUT_COUNT (DCP_DEEPSPEED_CUT_MAP + 1)
 
-/*
- * What a list of patterns may say in place of a cut. REFUSED: tensors of such names cannot be
- * joined, for a known reason; UNKNOWN: it is not known how to join them.
- */
+/* What a list of patterns may say in place of a cut. REFUSED: tensors of such names cannot be
+ * joined, for a known reason; UNKNOWN: it is not known how to join them. */
 enum { DCP_DEEPSPEED_LIST_REFUSED = DCP_DEEPSPEED_CUT_COUNT + 1, DCP_DEEPSPEED_LIST_UNKNOWN };
 
 /* A dimension that is recorded as -1: its size follows from the other dimensions. */
@@ -509,10 +507,8 @@ int dcp_deepspeed_frozen_runs(struct dcp_deepspeed *ds, const struct dcp_deepspe
 
 /* ---- load.c ---- */
 
-/*
- * Emit @t with the key <rank>.<role>.<name>, or <role>.<name> if @rank is NULL, and the path of
- * these components. If @t has no dtype_name or itemsize, they are taken from its dtype.
- */
+/* Emit @t with the key <rank>.<role>.<name>, or <role>.<name> if @rank is NULL, and the path of
+ * these components. If @t has no dtype_name or itemsize, they are taken from its dtype. */
 int dcp_deepspeed_emit_one(struct dcp_deepspeed *ds, const char *rank, const char *role,
 			   const char *name, const struct dcp_tensor *t);
 /* The same, and also emit @t under every name that is tied to @name. */

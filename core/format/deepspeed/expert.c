@@ -133,9 +133,8 @@ static int take_layer(struct dcp_deepspeed *ds, struct dcp_pv v)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-/*
- * A layer whose counts contradict each other is left out: then nothing is known of its parameters.
- */
+/* A layer whose counts contradict each other is left out: then nothing is known of its
+ * parameters. */
 int dcp_deepspeed_take_experts(struct dcp_deepspeed *ds, struct dcp_pv root)
 {
 	const struct dcp_pv *all = dcp_pv_get(root, "ds_autoep_layers"), *item;

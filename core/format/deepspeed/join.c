@@ -274,10 +274,8 @@ static bool recorded_shape(const struct dcp_deepspeed_sub *sub, uint64_t extent,
 	return open != DCP_MAX_NDIM || known == numel;
 }
 
-/*
- * The shape of the whole. If the ranks' tensors have the widths of the parts in the dimension of
- * the parts, it is their shape except for this dimension. Otherwise it is the recorded shape.
- */
+/* The shape of the whole. If the ranks' tensors have the widths of the parts in the dimension of
+ * the parts, it is their shape except for this dimension. Otherwise it is the recorded shape. */
 static bool shape_of(const struct dcp_deepspeed_sub *sub,
 		     const struct dcp_deepspeed_local *local, size_t n, const uint64_t *extent,
 		     uint64_t all, uint64_t *shape, uint32_t *ndim)

@@ -153,9 +153,7 @@ static int dcp_deepspeed_lay_out(struct dcp_deepspeed *ds, struct dcp_deepspeed_
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-/*
- * read: reads all model and optimizer files of a checkpoint.
- */
+/* read: reads all model and optimizer files of a checkpoint. */
 
 /* Much more memory than the offsets of a hundred thousand flat tensors take. */
 static const size_t arena_limit = (size_t)4 << 30;

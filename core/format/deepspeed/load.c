@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * load: services for all sources of the family while a checkpoint is loaded: memory, opened files,
- * places, names.
- */
+/* load: services for all sources of the family while a checkpoint is loaded: memory, opened files,
+ * places, names. */
 #include "core/format/deepspeed/deepspeed_int.h"
 
 #include <errno.h>
@@ -347,9 +345,7 @@ int dcp_deepspeed_emit_lost(struct dcp_deepspeed *ds)
 	return rc;
 }
 
-/*
- * Parameters with several names (tied weights), and which names are emitted by which source.
- */
+/* Parameters with several names (tied weights), and which names are emitted by which source. */
 
 /* ---- reading ---- */
 
@@ -392,10 +388,8 @@ static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_
 	return !dcp_buf_error(b);
 }
 
-/*
- * Before 0.8 there was no shared_params. Then a tensor that is a view of a parameter's storage
- * under another name is tied to the parameter.
- */
+/* Before 0.8 there was no shared_params. Then a tensor that is a view of a parameter's storage
+ * under another name is tied to the parameter. */
 static int infer_aliases(struct dcp_deepspeed *ds, struct dcp_deepspeed_part *part,
 			 const struct dcp_deepspeed_input *in, struct dcp_pv module)
 {

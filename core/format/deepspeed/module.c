@@ -212,10 +212,8 @@ static int emit_file(struct dcp_deepspeed *ds, const struct dcp_deepspeed_name *
 	return rc;
 }
 
-/*
- * Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them the
- * answer is yes if no rank is missing and no expert has two files.
- */
+/* Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them the
+ * answer is yes if no rank is missing and no expert has two files. */
 static bool experts_are_whole(const struct dcp_deepspeed *ds)
 {
 	size_t n;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Joins the weights of several tensor-parallel ranks. A weight that cannot be joined is emitted for
- * each rank: mp_rank_01.module.<name>.
- */
+/* Joins the weights of several tensor-parallel ranks. A weight that cannot be joined is emitted for
+ * each rank: mp_rank_01.module.<name>. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,9 +11,7 @@
 #include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/torch/torch.h"
 
-/*
- * module_sink: a sink in front of another, for module.<name>.
- */
+/* module_sink: a sink in front of another, for module.<name>. */
 
 /* Is the weight @name, in a file of @kind, a frozen weight or a buffer, which the optimizer does
  * not have? Tied weights have other names in files of pipeline layers, so there only buffers

@@ -109,10 +109,8 @@ static uint64_t number_of(const struct dcp_deepspeed_reading *r, struct dcp_pv i
 	return number;
 }
 
-/*
- * The states of entry @i, and the number of their flat tensor. The wrapped optimizer has one
- * parameter for each flat tensor, numbered in order.
- */
+/* The states of entry @i, and the number of their flat tensor. The wrapped optimizer has one
+ * parameter for each flat tensor, numbered in order. */
 static const struct dcp_pv *find_states(const struct dcp_deepspeed_reading *r,
 					const struct entries *e, size_t i, uint64_t *flat,
 					size_t *n)

@@ -540,10 +540,8 @@ void dcp_deepspeed_rules_finish(struct dcp_deepspeed *ds)
 	dcp_intern_finish(&ds->rules->names);
 }
 
-/*
- * The first pattern of the list that matches @name; if matching failed, the pattern that failed,
- * and @why is set.
- */
+/* The first pattern of the list that matches @name; if matching failed, the pattern that failed,
+ * and @why is set. */
 static const struct pattern *find_pattern(const struct dcp_deepspeed_rules *rules, uint8_t list,
 					  const char *name, const char **why)
 {

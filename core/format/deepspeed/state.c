@@ -12,9 +12,7 @@
 #include "core/base/base.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
-/*
- * state_emit: emits the states of one name: pieces, errors, states that a group has in common.
- */
+/* state_emit: emits the states of one name: pieces, errors, states that a group has in common. */
 
 /* Emit @x as the current state of @name. @rank: put in front of the key, or NULL. */
 static int emit_tensor(struct dcp_deepspeed_emitter *t, const char *rank, const char *name,
@@ -141,9 +139,7 @@ int dcp_deepspeed_add_pieces(struct dcp_deepspeed_emitter *t,
 	return dcp_buf_error(&t->pieces);
 }
 
-/*
- * States of a parameter that several ranks hold: tensor-parallel ranks, or shares of experts.
- */
+/* States of a parameter that several ranks hold: tensor-parallel ranks, or shares of experts. */
 
 static int dcp_deepspeed_room_for_shared(struct dcp_deepspeed_emitter *t,
 					 struct dcp_deepspeed_shared *s, size_t n)
@@ -424,10 +420,8 @@ static const char *say_absent(struct dcp_deepspeed *ds, uint32_t mp)
 	return NULL;
 }
 
-/*
- * Fill in the ranks without the parameter. A rank does not list an unevenly cut tensor of which, by
- * the map, it has no element. Returns why another rank lacks the parameter, or NULL.
- */
+/* Fill in the ranks without the parameter. A rank does not list an unevenly cut tensor of which, by
+ * the map, it has no element. Returns why another rank lacks the parameter, or NULL. */
 static const char *fill_up(struct dcp_deepspeed *ds, struct dcp_deepspeed_shared *s,
 			   uint32_t stage, const struct dcp_deepspeed_rule *rule)
 {

@@ -75,10 +75,8 @@ static int number_pieces(struct dcp_join *j, size_t n)
 	return dcp_buf_error(&j->order);
 }
 
-/*
- * Keep only the first of equal pieces in the order; the next equal piece of another file becomes
- * its copy. Returns the number of pieces kept.
- */
+/* Keep only the first of equal pieces in the order; the next equal piece of another file becomes
+ * its copy. Returns the number of pieces kept. */
 static size_t drop_replicas(struct dcp_join *j, const struct dcp_tensor *t)
 {
 	uint32_t *order = DCP_ITEMS(j->order, uint32_t);

@@ -44,10 +44,8 @@ int dcp_join_add(struct dcp_join *j, const struct dcp_piece *p);
 int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const uint64_t *first,
 		      struct dcp_arena *arena);
 
-/*
- * Say why a piece is missing: this becomes the error of the tensor if no other piece has its
- * elements. The first reason counts.
- */
+/* Say why a piece is missing: this becomes the error of the tensor if no other piece has its
+ * elements. The first reason counts. */
 #define dcp_join_lose(j, ...)                                                                  \
 	do {                                                                                   \
 		if (!(j)->lost.code)                                                           \
@@ -126,10 +124,8 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing);
 
-/*
- * Emit all keys. The reason for missing elements is the unreadable file, if there is one, else
- * @missing.
- */
+/* Emit all keys. The reason for missing elements is the unreadable file, if there is one, else
+ * @missing. */
 int dcp_copies_emit_all(struct dcp_copies *g, const struct dcp_sink *sink, const char *missing);
 
 /* Do @a and @b have the same dtype and shape? */

@@ -191,9 +191,7 @@ int dcp_megatron_place_print(const struct dcp_megatron_place *p, struct dcp_buf 
 	return dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
 }
 
-/*
- * The arguments of a Megatron-LM run, as each of its files has them: an argparse.Namespace.
- */
+/* The arguments of a Megatron-LM run, as each of its files has them: an argparse.Namespace. */
 
 static bool is_said(struct dcp_pv args, const char *name)
 {

@@ -253,10 +253,8 @@ static void dcp_megatron_join_cut(struct dcp_megatron_join *j)
 			return;
 }
 
-/*
- * The size of a tensor as it follows from other parts of the checkpoint: from the next layer, or
- * from the arguments of the run.
- */
+/* The size of a tensor as it follows from other parts of the checkpoint: from the next layer, or
+ * from the arguments of the run. */
 
 /* ---- gates ---- */
 

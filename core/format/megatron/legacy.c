@@ -32,10 +32,8 @@
 #include "core/origin/origin.h"
 #include "core/parse/torch/torch.h"
 
-/*
- * Reading the files of mp_rank directories one after another: the model's tensors are kept, to be
- * joined later; everything else is emitted at once.
- */
+/* Reading the files of mp_rank directories one after another: the model's tensors are kept, to be
+ * joined later; everything else is emitted at once. */
 
 enum { MAX_LOST = 256 }; /* missing ranks that are named one by one */
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * megatron_int: the declarations that the sources which read mp_rank directories share.
- */
+/* megatron_int: the declarations that the sources which read mp_rank directories share. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -194,10 +192,8 @@ int dcp_megatron_legacy_join(struct dcp_megatron_legacy *m, uint32_t number,
  */
 void dcp_megatron_join_see_latent(struct dcp_megatron_join *j);
 
-/*
- * The dimensions and strides of a part as the layer sees it. Experts for a grouped GEMM are one
- * matrix in the file, but [experts, rows, columns] to the layer.
- */
+/* The dimensions and strides of a part as the layer sees it. Experts for a grouped GEMM are one
+ * matrix in the file, but [experts, rows, columns] to the layer. */
 struct dcp_megatron_view {
 	uint32_t ndim;
 	uint64_t dim[DCP_MAX_NDIM], stride[DCP_MAX_NDIM];

@@ -107,10 +107,8 @@ static int put_alias(struct dcp_relay *r, const char **alias)
 	return dcp_buf_error(&r->alias);
 }
 
-/*
- * Decode the JSON string that starts at @text[@at] ('"') into @r->alias. Returns its length in the
- * text, or 0: it is cut off, or cannot be a key.
- */
+/* Decode the JSON string that starts at @text[@at] ('"') into @r->alias. Returns its length in the
+ * text, or 0: it is cut off, or cannot be a key. */
 static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size_t n)
 {
 	dcp_auto_json struct dcp_json *v = NULL;

@@ -46,18 +46,14 @@ struct dcp_relay {
 
 /* The sink to load into. @r must outlive it. */
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r);
-/*
- * Make a copy of @in for a checkpoint in @dir that is emitted through @r. @r must outlive the copy.
- * The copy cannot read compressed files: the unpacker knows only files of the outer directory.
- */
+/* Make a copy of @in for a checkpoint in @dir that is emitted through @r. @r must outlive the copy.
+ * The copy cannot read compressed files: the unpacker knows only files of the outer directory. */
 struct dcp_load dcp_relay_load(struct dcp_relay *r, const struct dcp_load *in,
 			       const struct dcp_dir *dir);
 void dcp_relay_finish(struct dcp_relay *r);
 #define dcp_auto_relay __attribute__((cleanup(dcp_relay_finish)))
 
-/*
- * inner: loads a checkpoint of any family inside another checkpoint.
- */
+/* inner: loads a checkpoint of any family inside another checkpoint. */
 
 struct dcp_err;
 struct dcp_load;
@@ -71,9 +67,7 @@ struct dcp_load;
  */
 int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err);
 
-/*
- * Emit the directory @name below in->dir in the same way. Its keys and paths get the component
- * @prefix in front unless @prefix is NULL.
- */
+/* Emit the directory @name below in->dir in the same way. Its keys and paths get the component
+ * @prefix in front unless @prefix is NULL. */
 int dcp_inner_load_at(const struct dcp_load *in, const char *name, const char *prefix,
 		      struct dcp_err *err);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The names by which parts of a version are known.
- */
+/* The names by which parts of a version are known. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
@@ -188,9 +186,7 @@ enum dcp_part_role dcp_parts_role(const char *group)
 	return DCP_PART_MODEL;
 }
 
-/*
- * The list of parts, and JSON files, the only kind of part that is not a family.
- */
+/* The list of parts, and JSON files, the only kind of part that is not a family. */
 
 enum { MAX_JSON = 64 << 20 };
 

@@ -107,10 +107,8 @@ static bool is_group(const struct dcp_dir *dir, const struct dcp_format *format,
 	return is;
 }
 
-/*
- * May the groups of @format in @dir be parts of one version? They may if there is only one group,
- * if their names tell the number of ranks, or if they have the names of a model or its states.
- */
+/* May the groups of @format in @dir be parts of one version? They may if there is only one group,
+ * if their names tell the number of ranks, or if they have the names of a model or its states. */
 static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format, bool *several)
 {
 	char group[DCP_GROUP_MAX], first[DCP_GROUP_MAX] = "";
@@ -449,10 +447,8 @@ static int find_model(const struct finding *f, int *model)
 	return 0;
 }
 
-/*
- * Add a directory that holds a model or several parts. Beside a model it must hold several parts,
- * because the directory of a model may also hold copies of the model.
- */
+/* Add a directory that holds a model or several parts. Beside a model it must hold several parts,
+ * because the directory of a model may also hold copies of the model. */
 static int add_role(struct finding *f, struct role *r, bool beside_model)
 {
 	char below[NAME_MAX + 2];
@@ -542,10 +538,8 @@ static int add_file(struct finding *f, const struct dcp_dirent *e)
 				      &part);
 }
 
-/*
- * DeepSpeed's tag directories are versions where they stand by themselves. The Hugging Face
- * Trainer keeps one beside its own state files.
- */
+/* DeepSpeed's tag directories are versions where they stand by themselves. The Hugging Face Trainer
+ * keeps one beside its own state files. */
 static bool is_version(const struct finding *f, const char *name)
 {
 	size_t tags = 0, states = 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * torch: declarations for the families that read torch's pickles.
- */
+/* torch: declarations for the families that read torch's pickles. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,19 +55,15 @@ struct dcp_torch_state {
 	const struct dcp_stretch *stored;
 	/* The key of a stream that is a single value without a mapping; NULL: "". */
 	const char *whole;
-	/*
-	 * For torch.distributed.checkpoint: its metadata has an entry for an object that is the
-	 * whole stream.
-	 */
+	/* For torch.distributed.checkpoint: its metadata has an entry for an object that is the
+	 * whole stream. */
 	bool entry;
 	bool tuples; /* open tuples like lists, not only search them for tensors */
 	struct dcp_buf *containers; /* may be NULL; receives classes of containers (dcp_walk) */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
-	/*
-	 * May be NULL. Called with each leaf before it is emitted. Returns 1 if the caller emits
-	 * the leaf itself, 0 if not, negative to stop.
-	 */
+	/* May be NULL. Called with each leaf before it is emitted. Returns 1 if the caller emits
+	 * the leaf itself, 0 if not, negative to stop. */
 	int (*take)(void *ctx, const struct dcp_leaf *leaf);
 	/* A tensor is left out if this is true for its key: the caller emits the tensor itself. */
 	bool (*skip)(void *ctx, const char *key);
@@ -89,30 +83,22 @@ struct dcp_torch_state {
 	void *ctx;
 };
 
-/*
- * Emit every leaf separately; nested mappings are opened by the rules of dcp_pyjson_walk_in().
- * A broken leaf is emitted with its error. Returns 0, -ENOMEM or the error of the sink.
- */
+/* Emit every leaf separately; nested mappings are opened by the rules of dcp_pyjson_walk_in(). A
+ * broken leaf is emitted with its error. Returns 0, -ENOMEM or the error of the sink. */
 int dcp_torch_state_emit(const struct dcp_torch_state *s);
 
-/*
- * Returns -ENOTSUP if file @name is a part of a checkpoint in an unsupported form and would
- * otherwise look like a model; else 0.
- */
+/* Returns -ENOTSUP if file @name is a part of a checkpoint in an unsupported form and would
+ * otherwise look like a model; else 0. */
 int dcp_torch_state_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
 
 struct dcp_load;
 
-/*
- * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
- * inside it by themselves. A value that is a tensor is emitted as a tensor.
- */
+/* Emit the whole value as one object under @key, whose path is the prefix, and the tensors inside
+ * it by themselves. A value that is a tensor is emitted as a tensor. */
 int dcp_torch_state_emit_whole(const struct dcp_torch_state *s, const char *key);
 
-/*
- * Emit the same value as the item @key of a sink (core/model/tensor.h); the keys of tensors inside
- * it follow from the prefix. @listed: as the only item of a list.
- */
+/* Emit the same value as the item @key of a sink (core/model/tensor.h); the keys of tensors inside
+ * it follow from the prefix. @listed: as the only item of a list. */
 int dcp_torch_state_emit_item(const struct dcp_torch_state *s, const char *key,
 			      const char *const *path, size_t npath, bool listed);
 
@@ -120,9 +106,7 @@ int dcp_torch_state_emit_item(const struct dcp_torch_state *s, const char *key,
 
 struct dcp_arena;
 
-/*
- * ranks: the names of torch.save files of ranks, and the parts of a Llama in Meta's files.
- */
+/* ranks: the names of torch.save files of ranks, and the parts of a Llama in Meta's files. */
 
 /* The components of a file's name. */
 struct dcp_rank_name {
@@ -222,10 +206,8 @@ struct dcp_torch_placement {
 	uint64_t n, at;
 };
 
-/*
- * Apply @np placements in their order. @out lives in @arena. -EBADMSG (a dimension or coordinate
- * that does not exist), -E2BIG (too many spans), -ENOMEM.
- */
+/* Apply @np placements in their order. @out lives in @arena. -EBADMSG (a dimension or coordinate
+ * that does not exist), -E2BIG (too many spans), -ENOMEM. */
 int dcp_torch_placement_cut(const struct dcp_torch_placement *place, uint32_t np, uint32_t ndim,
 			    const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
 			    struct dcp_err *err);
@@ -339,17 +321,13 @@ struct dcp_shard_parts_shard {
 void dcp_shard_parts_init(struct dcp_shard_parts *g);
 void dcp_shard_parts_finish(struct dcp_shard_parts *g);
 
-/*
- * Add the shard @s, which is the value @v of @t. Copies all of @s except the name of its file.
- * -ENOMEM.
- */
+/* Add the shard @s, which is the value @v of @t. Copies all of @s except the name of its file.
+ * -ENOMEM. */
 int dcp_shard_parts_add(struct dcp_shard_parts *g, const struct dcp_torch *t, struct dcp_pv v,
 			const struct dcp_shard_parts_shard *s);
 
-/*
- * After all shards are added: add the pieces of each whole part to @copies, and emit the objects.
- * Returns 0, -ENOMEM, or the error of the sink.
- */
+/* After all shards are added: add the pieces of each whole part to @copies, and emit the objects.
+ * Returns 0, -ENOMEM, or the error of the sink. */
 int dcp_shard_parts_join(struct dcp_shard_parts *g, struct dcp_copies *copies,
 			 const struct dcp_sink *sink);
 

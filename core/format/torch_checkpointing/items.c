@@ -33,9 +33,7 @@
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 
-/*
- * filename: the item, the rank and the form of a file, from its name.
- */
+/* filename: the item, the rank and the form of a file, from its name. */
 
 static bool known_extension(const char *dot, enum dcp_items_coding *out)
 {

@@ -113,10 +113,8 @@ struct dcp_items_meta {
 	char version[16];
 };
 
-/*
- * Read a metadata.pkl. Returns 0, -EBADMSG (damaged, or another kind of pickle), -E2BIG,
- * -ENOMEM, or the source's error. The caller calls dcp_items_meta_finish() also after an error.
- */
+/* Read a metadata.pkl. Returns 0, -EBADMSG (damaged, or another kind of pickle), -E2BIG, -ENOMEM,
+ * or the source's error. The caller calls dcp_items_meta_finish() also after an error. */
 int dcp_items_meta_read(struct dcp_items_meta *m, const struct dcp_source *src,
 			struct dcp_err *err);
 void dcp_items_meta_finish(struct dcp_items_meta *m);
@@ -144,10 +142,8 @@ const struct dcp_items_layout *dcp_items_layout_of(const struct dcp_items_item *
  * reaches. */
 int dcp_items_work(struct dcp_items_meta *m, uint64_t n, struct dcp_err *err);
 
-/*
- * Read the list @v of groups into @out. A fault in a group is stored in the group; the function
- * itself fails only with -E2BIG and -ENOMEM.
- */
+/* Read the list @v of groups into @out. A fault in a group is stored in the group; the function
+ * itself fails only with -E2BIG and -ENOMEM. */
 int dcp_items_read_groups(struct dcp_items_meta *m, struct dcp_pv v,
 			  struct dcp_items_group **out, struct dcp_err *err);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Joins the parts that all files have of each tensor, emits the whole tensors, and reports
- * missing parts.
- */
+/* Joins the parts that all files have of each tensor, emits the whole tensors, and reports missing
+ * parts. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -217,9 +215,7 @@ int dcp_items_compare(const struct dcp_items_group *g, uint32_t rank,
 	return rc;
 }
 
-/*
- * sink: keeps the tensors of all ranks' files until all files are read.
- */
+/* sink: keeps the tensors of all ranks' files until all files are read. */
 
 struct dcp_items_file *dcp_items_file(const struct dcp_items *r, size_t i)
 {

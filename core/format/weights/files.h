@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * files: the weight files of a Hugging Face directory, and their sets.
- */
+/* files: the weight files of a Hugging Face directory, and their sets. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -320,10 +320,8 @@ static int emit_sharded(struct dcp_weights *h, const struct dcp_weights_key *k)
 	return dcp_weights_emit_tensor(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
-/*
- * Emit a key from shards of ranks or from a whole tensor. If both are there, a consolidated file
- * was written beside the shards, and the index names this file once it is complete.
- */
+/* Emit a key from shards of ranks or from a whole tensor. If both are there, a consolidated file
+ * was written beside the shards, and the index names this file once it is complete. */
 static int emit_key(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
 	const struct dcp_weights_shard *s = shard_at(h, k->first);
@@ -339,10 +337,8 @@ static int emit_key(struct dcp_weights *h, const struct dcp_weights_key *k)
 	return placed && !whole ? emit_sharded(h, k) : emit_single(h, k);
 }
 
-/*
- * Emit tied weights under all names: safetensors' save_model() stores them once, and the metadata
- * has for each dropped name the name that was kept.
- */
+/* Emit tied weights under all names: safetensors' save_model() stores them once, and the metadata
+ * has for each dropped name the name that was kept. */
 static int emit_tied(struct dcp_weights *h, const struct dcp_weights_set *set,
 		     const char *dropped, const char *kept)
 {
@@ -406,10 +402,8 @@ static bool is_loose(const struct dcp_dir *dir)
 	       !dcp_weights_is_home(dir);
 }
 
-/*
- * The first file of a rank in sharded_state form, if no model stands beside it; or NULL. Its
- * tensors were fused and cut by vLLM and have vLLM's names, but would look like a model.
- */
+/* The first file of a rank in sharded_state form, if no model stands beside it; or NULL. Its
+ * tensors were fused and cut by vLLM and have vLLM's names, but would look like a model. */
 static const char *rank_part(const struct dcp_dir *dir)
 {
 	struct dcp_weights_name name;

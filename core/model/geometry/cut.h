@@ -83,18 +83,15 @@ bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
  */
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
 
-/*
- * A box of the tensor that holds all elements of the cut: the smallest such box, but for a flat cut
- * perhaps a larger one. False: the cut has no elements. The cut must fit its tensor.
- */
+/* A box of the tensor that holds all elements of the cut: the smallest such box, but for a flat cut
+ * perhaps a larger one. False: the cut has no elements. The cut must fit its tensor. */
 bool dcp_cut_bounds(const struct dcp_cut *cut, struct dcp_box *out);
 
 /* A copy that owns nothing of the original. -ENOMEM. */
 int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena);
 
-/*
- * The span that holds index @i of the array, which must be in a span; @hint: where to look first.
- */
+/* The span that holds index @i of the array, which must be in a span; @hint: where to look
+ * first. */
 static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uint64_t i,
 						   const struct dcp_span *hint)
 {
@@ -106,10 +103,8 @@ static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uin
 	return &a->span[next - 1];
 }
 
-/*
- * Take the next box [lo, lo + n) off a run [*pos, *pos + *left) of the flattened @shape. Call it
- * until *left is 0.
- */
+/* Take the next box [lo, lo + n) off a run [*pos, *pos + *left) of the flattened @shape. Call it
+ * until *left is 0. */
 void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *left,
 		 uint64_t *lo, uint64_t *n);
 
@@ -124,10 +119,8 @@ void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *
 
 struct dcp_tiling;
 
-/*
- * The box [lo, lo + n) of the tensor is in @piece, and at @index of the array of the cut (before a
- * flat cut flattens it).
- */
+/* The box [lo, lo + n) of the tensor is in @piece, and at @index of the array of the cut (before a
+ * flat cut flattens it). */
 struct dcp_meet {
 	const struct dcp_piece *piece;
 	const uint64_t *lo, *n, *index; /* ndim each; for the call only */

@@ -83,10 +83,8 @@ static bool same_place(const struct dcp_piece *a, const struct dcp_piece *b)
 			  a->filter == DCP_FILTER_NONE && b->filter == DCP_FILTER_NONE);
 }
 
-/*
- * The dimension in which @b continues @a, if all others are the same. @b has all dimensions of @a,
- * or lacks this one.
- */
+/* The dimension in which @b continues @a, if all others are the same. @b has all dimensions of @a,
+ * or lacks this one. */
 static bool grow_dim(struct dcp_strided *a, const struct dcp_strided *b)
 {
 	uint64_t file = b->off - a->off, dst = b->dst - a->dst;

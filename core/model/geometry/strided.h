@@ -23,10 +23,8 @@ struct dcp_tiling;
 
 #define DCP_STRIDED_DIMS 4
 
-/*
- * Runs whose beginnings are at most this many bytes apart are read as one, holes included
- * (core/store/io/queue.h).
- */
+/* Runs whose beginnings are at most this many bytes apart are read as one, holes included
+ * (core/store/io/queue.h). */
 #define DCP_STRIDED_NEAR (8u << 10)
 
 struct dcp_strided {
@@ -41,25 +39,19 @@ struct dcp_strided {
 	uint64_t dst_stride[DCP_STRIDED_DIMS];  /* bytes */
 };
 
-/*
- * Pass every descriptor of @cut to @fn, whose negative return ends it and is returned. Works
- * box by box, never element by element: O(pieces, cells and spans met + descriptors).
- */
+/* Pass every descriptor of @cut to @fn, whose negative return ends it and is returned. Works box by
+ * box, never element by element: O(pieces, cells and spans met + descriptors). */
 typedef int (*dcp_strided_fn)(void *ctx, const struct dcp_strided *s);
 int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
 		     void *ctx);
 
-/*
- * The same for elements [@first, @first + @n) of the array only; byte 0 of the destination is the
- * first byte of element @first. Padding is left out.
- */
+/* The same for elements [@first, @first + @n) of the array only; byte 0 of the destination is the
+ * first byte of element @first. Padding is left out. */
 int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 		     uint64_t n, dcp_strided_fn fn, void *ctx);
 
-/*
- * Bytes of the array that are also consecutive in a file; @dst counts from the first requested
- * byte.
- */
+/* Bytes of the array that are also consecutive in a file; @dst counts from the first requested
+ * byte. */
 struct dcp_run {
 	const struct dcp_piece *piece;
 	uint64_t off, dst, n;

@@ -167,10 +167,8 @@ static uint32_t cell_from(const struct dcp_tiling *tl, uint32_t d, uint64_t at, 
 	return dcp_tiling_cell(tl, d, at);
 }
 
-/*
- * Record the group in every cell of its box; a cell that has a group already is an overlap. @last:
- * the first cell of the previous group along each dimension, updated here.
- */
+/* Record the group in every cell of its box; a cell that has a group already is an overlap. @last:
+ * the first cell of the previous group along each dimension, updated here. */
 static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t group,
 		      uint32_t *last, struct dcp_err *err)
 {
@@ -225,10 +223,8 @@ static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_
 			dcp_box_text(text, sizeof(text), lo, len, tl->t->ndim));
 }
 
-/*
- * Sort the distinct non-empty pieces that intersect @box, and count groups; returns the number of
- * pieces.
- */
+/* Sort the distinct non-empty pieces that intersect @box, and count groups; returns the number of
+ * pieces. */
 static int order_pieces(struct dcp_tiling *tl, const struct dcp_box *box,
 			struct dcp_arena *arena, size_t *count, struct dcp_err *err)
 {
@@ -424,10 +420,8 @@ static int add_box(struct cover *c, struct dcp_buf *to, const struct part *p,
 	return add_part(c, to, &q);
 }
 
-/*
- * Add elements [from, to) of the flattened box @whole, stored from its off on, as boxes: in each
- * dimension the end of a row, whole rows, the start of a row.
- */
+/* Add elements [from, to) of the flattened box @whole, stored from its off on, as boxes: in each
+ * dimension the end of a row, whole rows, the start of a row. */
 static int add_run(struct cover *c, const struct part *whole, uint64_t from, uint64_t to)
 {
 	uint32_t ndim = c->t->ndim;
@@ -560,10 +554,8 @@ static int keep_part(struct cover *c, const struct part *p)
 				i++;
 				continue;
 			}
-			/*
-			 * the remains do not intersect this part any more, so they may go to the
-			 * end
-			 */
+			/* the remains do not intersect this part any more, so they may go to the
+			 * end */
 			rc = subtract_hole(c, &c->work, &w, have);
 			if (rc == 0) {
 				size_t left;

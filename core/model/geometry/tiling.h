@@ -52,10 +52,8 @@ int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 /* Index of the cell of dimension @d that holds position @at (below the shape). */
 uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at);
 
-/*
- * Numbers of the @n pieces that share the box of a cell, ordered by run_lo; a single piece if the
- * box has no runs.
- */
+/* Numbers of the @n pieces that share the box of a cell, ordered by run_lo; a single piece if the
+ * box has no runs. */
 const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell,
 				 uint32_t *n);
 

@@ -222,11 +222,8 @@ static int begin_chunk(struct dcp_chunks *c)
 	return 0;
 }
 
-/*
- * Cut the union into chunks. With @slack (elements are converted) a stretch that is
- * continued in the next chunk is read one block further, because its last element may end
- * there.
- */
+/* Cut the union into chunks. With @slack (elements are converted) a stretch that is continued in
+ * the next chunk is read one block further, because its last element may end there. */
 static int cut_ranges(struct dcp_chunks *c, const struct dcp_chunk_range *v, size_t n,
 		      uint64_t slack)
 {
@@ -260,10 +257,8 @@ static int cut_ranges(struct dcp_chunks *c, const struct dcp_chunk_range *v, siz
 	return rc;
 }
 
-/*
- * If each member read for itself, would all together read hardly more than @unique, and none much
- * more than the others?
- */
+/* If each member read for itself, would all together read hardly more than @unique, and none much
+ * more than the others? */
 static bool is_apart(const struct dcp_chunk_range *const *of, const size_t *n, uint32_t members,
 		     uint64_t unique)
 {

@@ -34,10 +34,8 @@ struct dcp_chunk_range {
 int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
 		     struct dcp_chunk_range **out, size_t *nout);
 
-/*
- * Bytes [lo, hi) of a file. @n bytes are read from lo: more than hi - lo if the last element ends
- * after hi.
- */
+/* Bytes [lo, hi) of a file. @n bytes are read from lo: more than hi - lo if the last element ends
+ * after hi. */
 struct dcp_chunk_stretch {
 	uint32_t file, n;
 	uint64_t lo, hi;
@@ -66,10 +64,8 @@ void dcp_chunks_free(struct dcp_chunks *c);
 
 /* pack: sends runs that lie apart in a file one after the other. */
 
-/*
- * Are the runs of @s sent packed? They are if there are gaps between them, so that messages contain
- * only needed bytes.
- */
+/* Are the runs of @s sent packed? They are if there are gaps between them, so that messages contain
+ * only needed bytes. */
 bool dcp_chunk_is_packed(const struct dcp_strided *s);
 
 /* @count runs of @run bytes, every @step bytes of the file from @off on. */
@@ -77,10 +73,8 @@ struct dcp_chunk_series {
 	uint64_t off, run, step, count;
 };
 
-/*
- * Pass the runs of @s to @fn in the order in which they are sent. A negative return of @fn ends the
- * call and is returned.
- */
+/* Pass the runs of @s to @fn in the order in which they are sent. A negative return of @fn ends the
+ * call and is returned. */
 typedef int (*dcp_chunk_series_fn)(void *ctx, const struct dcp_chunk_series *s);
 int dcp_chunk_pack(const struct dcp_strided *s, dcp_chunk_series_fn fn, void *ctx);
 

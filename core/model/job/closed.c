@@ -143,10 +143,8 @@ static uint64_t needs_of(const struct cells *x, const struct strip *s, uint64_t 
 	return a.bytes;
 }
 
-/*
- * Sums of bytes by rank. Bytes that go to the same ranks as the bytes added before are summed
- * separately, in one number for each row, until bytes for other ranks come.
- */
+/* Sums of bytes by rank. Bytes that go to the same ranks as the bytes added before are summed
+ * separately, in one number for each row, until bytes for other ranks come. */
 struct table {
 	uint64_t *v, *sum; /* @n rows of as many numbers as there are ranks; @n numbers */
 	uint8_t *has;      /* by rank: it needs the bytes in @sum; as in a team */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Computes the needs of one rank after the other, by the steps of the loader (tools/load/plan). It
- * works for every way of reading, and for tensors that share bytes.
- */
+/* Computes the needs of one rank after the other, by the steps of the loader (tools/load/plan). It
+ * works for every way of reading, and for tensors that share bytes. */
 #include "core/model/job/job_int.h"
 
 #include <errno.h>

@@ -30,10 +30,8 @@ struct moving {
 	void *ctx;
 };
 
-/*
- * Choose a holder of the moved part for @rank: @rank itself, else a rank of its group, else any
- * holder in turn.
- */
+/* Choose a holder of the moved part for @rank: @rank itself, else a rank of its group, else any
+ * holder in turn. */
 static uint32_t choose_holder(const struct moving *m, uint32_t rank)
 {
 	const uint32_t *v = m->has->copy;
@@ -270,10 +268,8 @@ static void add_kind(struct flows *f, const struct job_kind *k)
 	job->mixed |= k->mixed;
 }
 
-/*
- * For tensors of which some pieces must be decoded: the elements that a rank needs decide how it
- * reads the tensor.
- */
+/* For tensors of which some pieces must be decoded: the elements that a rank needs decide how it
+ * reads the tensor. */
 static int find_mixed_needs(struct dcp_job *job, struct dcp_err *err)
 {
 	struct job_needs x;

@@ -308,10 +308,8 @@ static bool is_cast(const struct dcp_job *job, const struct dcp_tensor *t)
 	return to != DCP_DTYPE_OTHER && to != t->dtype && dcp_dtype_is_float(t->dtype);
 }
 
-/*
- * Turn the tensor into numbers: rules, shape, size of an element, and for each piece how it is
- * stored, its run and its box. Tensors with equal numbers are of the same kind.
- */
+/* Turn the tensor into numbers: rules, shape, size of an element, and for each piece how it is
+ * stored, its run and its box. Tensors with equal numbers are of the same kind. */
 static int sign_tensor(struct dcp_job *job, const struct dcp_tensor *t,
 		       const struct dcp_layout_rule *to, const struct dcp_layout_rule *from)
 {
@@ -417,10 +415,8 @@ static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, ui
 	       (!a->stride || !memcmp(a->stride, b->stride, ndim * sizeof(*a->stride)));
 }
 
-/*
- * Leave out pieces without elements, and keep one piece of each set of copies: the first that can
- * be cut, if there is one. Copies that are stored in another manner are not read.
- */
+/* Leave out pieces without elements, and keep one piece of each set of copies: the first that can
+ * be cut, if there is one. Copies that are stored in another manner are not read. */
 static void keep_distinct(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
 			  uint32_t *order)
 {

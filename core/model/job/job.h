@@ -66,10 +66,8 @@ struct dcp_job_opts {
 	/* load into memory of devices, which changes the size of slots; not with DCP_JOB_ALL */
 	bool device;
 	uint64_t staging; /* bytes of each rank; 0: DCP_STRIPE_STAGING; at least 1 MiB */
-	/*
-	 * Floating-point numbers are converted to this type, so their elements are not split;
-	 * DCP_DTYPE_OTHER: no conversion.
-	 */
+	/* Floating-point numbers are converted to this type, so their elements are not split;
+	 * DCP_DTYPE_OTHER: no conversion. */
 	enum dcp_dtype dtype;
 	size_t memory; /* bytes at most; 0: DCP_JOB_MEMORY */
 };
@@ -77,16 +75,12 @@ struct dcp_job_opts {
 int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct dcp_err *err);
 void dcp_job_free(struct dcp_job *job);
 
-/*
- * Add a tensor; nothing of it is borrowed. Tensors are numbered from 0. -EBADMSG: the pieces do not
- * tile it, or are outside of their file; -E2BIG, -ENOMEM.
- */
+/* Add a tensor; nothing of it is borrowed. Tensors are numbered from 0. -EBADMSG: the pieces do not
+ * tile it, or are outside of their file; -E2BIG, -ENOMEM. */
 int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err *err);
 
-/*
- * Compute the plan; no tensors can be added afterwards. -EINVAL: a layout cannot cut a tensor
- * (layout, line, key and rank in @err); -E2BIG, -ENOMEM.
- */
+/* Compute the plan; no tensors can be added afterwards. -EINVAL: a layout cannot cut a tensor
+ * (layout, line, key and rank in @err); -E2BIG, -ENOMEM. */
 int dcp_job_finish(struct dcp_job *job, struct dcp_err *err);
 
 /* ---- a job that is finished ---- */
@@ -139,17 +133,13 @@ static inline uint32_t dcp_job_rows(uint32_t ranks)
 	return n < 1 ? 1 : n > ranks ? ranks : (uint32_t)n;
 }
 
-/*
- * Bytes that @rank gets from each rank; from itself, the bytes that it keeps. Does not compute cuts
- * of other ranks.
- */
+/* Bytes that @rank gets from each rank; from itself, the bytes that it keeps. Does not compute cuts
+ * of other ranks. */
 int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 		     struct dcp_err *err);
 
-/*
- * Call @fn for the stretches of files that @rank reads, in order, or for those of all ranks
- * (DCP_JOB_EACH); reads of views are not included. A negative return of @fn ends the call.
- */
+/* Call @fn for the stretches of files that @rank reads, in order, or for those of all ranks
+ * (DCP_JOB_EACH); reads of views are not included. A negative return of @fn ends the call. */
 #define DCP_JOB_EACH UINT32_MAX
 typedef int (*dcp_job_read_fn)(void *ctx, uint32_t rank, uint32_t file, uint64_t off,
 			       uint64_t n);

@@ -27,10 +27,8 @@ struct job_run {
 	uint64_t off, n;
 };
 
-/*
- * The part of a pattern that is wanted, if not all of it: byte ranges, counted from the beginning
- * of the item.
- */
+/* The part of a pattern that is wanted, if not all of it: byte ranges, counted from the beginning
+ * of the item. */
 struct job_runs {
 	struct job_run *v;
 	size_t n;
@@ -46,10 +44,8 @@ struct job_kind {
 	bool copies;          /* some pattern was added more than once */
 	bool casts;           /* elements of the kind are converted */
 	bool opaque,
-		/*
-		 * @views: some patterns are read through views; @mixed: a rank may need both these
-		 * and others
-		 */
+		/* @views: some patterns are read through views; @mixed: a rank may need both these
+		 * and others */
 		mixed;
 	uint32_t first; /* number of its first pattern among all patterns */
 	uint64_t ntensors;
@@ -102,17 +98,13 @@ struct dcp_job {
 	/* finished */
 	uint32_t *order;       /* items by file and offset */
 	struct job_vec extent; /* struct job_extent */
-	/*
-	 * no two items overlap, and elements of each item are stored in the order in which they are
-	 * wanted
-	 */
+	/* no two items overlap, and elements of each item are stored in the order in which they are
+	 * wanted */
 	bool plain;
 	bool casts;    /* elements of some rank are converted */
 	bool converts; /* the same, or bytes of some items are reversed */
-	/*
-	 * @views: some items are read through views; @mixed: a tensor has both such items and
-	 * others
-	 */
+	/* @views: some items are read through views; @mixed: a tensor has both such items and
+	 * others */
 	bool views, mixed;
 	struct job_vec part; /* the parts of stripes that are read, if not @plain */
 	uint64_t unique, staging;
@@ -141,10 +133,8 @@ int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err);
 uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file);
 /* Is the piece read through a view? */
 bool dcp_job_is_opaque(const struct dcp_piece *p);
-/*
- * Is the piece never read, because its elements are zeros that are not stored? Its items have no
- * bytes.
- */
+/* Is the piece never read, because its elements are zeros that are not stored? Its items have no
+ * bytes. */
 static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
 {
 	return p->filter == DCP_FILTER_ZERO;
@@ -206,10 +196,8 @@ void dcp_job_needs_init(struct job_needs *x, const struct dcp_job *job);
 void dcp_job_needs_finish(struct job_needs *x);
 int dcp_job_needs(struct job_needs *x, uint32_t rank, struct dcp_err *err);
 
-/*
- * Functions that compute the flows of all ranks, and the bytes that ranks [first, first + n) send
- * to each rank.
- */
+/* Functions that compute the flows of all ranks, and the bytes that ranks [first, first + n) send
+ * to each rank. */
 struct job_way {
 	int (*flows)(struct dcp_job *job, struct dcp_err *err);
 	int (*sends)(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,

@@ -114,10 +114,8 @@ static uint32_t count_digits(uint64_t v)
 	return n;
 }
 
-/*
- * Among items that begin at the same byte the longest comes first, and among equally long items the
- * one with the largest elements, whatever their order was.
- */
+/* Among items that begin at the same byte the longest comes first, and among equally long items the
+ * one with the largest elements, whatever their order was. */
 static int compare_equals(const void *x, const void *y, void *ctx)
 {
 	const struct dcp_job *job = ctx;

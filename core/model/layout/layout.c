@@ -571,10 +571,8 @@ static void take_one(struct dcp_axis *axis, const struct slices *s, struct dcp_s
 	axis->len = s->len;
 }
 
-/*
- * Slices ascend and spans do too, so one walk over both finds every meeting, and there are at
- * most as many as slices and spans together.
- */
+/* Slices ascend and spans do too, so one walk over both finds every meeting, and there are at most
+ * as many as slices and spans together. */
 int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s, struct dcp_arena *arena)
 {
 	struct dcp_axis out = { .len = s->len };

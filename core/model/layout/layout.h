@@ -69,20 +69,16 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 			   uint32_t rank, uint32_t ndim, const uint64_t *shape,
 			   struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
-/*
- * For callers with many keys: replace the numbers of @rule by the smallest numbers that are dealt
- * to the same coordinates. Keys with equal settled numbers are held by the same ranks.
- */
+/* For callers with many keys: replace the numbers of @rule by the smallest numbers that are dealt
+ * to the same coordinates. Keys with equal settled numbers are held by the same ranks. */
 void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule);
 
 /* Does @rank have the non-tensor state @key? Every rank does, unless only, stage or drop says
  * otherwise. */
 bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char *key);
 
-/*
- * Append the rule that decides @key to @out, as normalized text ("shard(0)@tp"), and set @line to
- * its line (0: built in). -ENOENT: no rule matches. For layout.json and error texts.
- */
+/* Append the rule that decides @key to @out, as normalized text ("shard(0)@tp"), and set @line to
+ * its line (0: built in). -ENOENT: no rule matches. For layout.json and error texts. */
 int dcp_layout_explain(const struct dcp_layout *l, const char *key, struct dcp_buf *out,
 		       unsigned *line);
 

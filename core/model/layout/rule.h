@@ -101,10 +101,8 @@ struct dcp_layout {
 /* The rules in the grammar, normalized, without the mesh. */
 void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);
 
-/*
- * The pairs of neighbouring bytes in @s, hashed to 64 bits. A key that lacks a pair of the glob
- * cannot match: one comparison tells this without a search.
- */
+/* The pairs of neighbouring bytes in @s, hashed to 64 bits. A key that lacks a pair of the glob
+ * cannot match: one comparison tells this without a search. */
 static inline uint64_t dcp_layout_pairs(const char *s, size_t n)
 {
 	uint64_t pairs = 0;
@@ -192,10 +190,8 @@ struct deal_mark {
 /* The length of part @n; dcp_deal_fits() must be true. */
 void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t n);
 
-/*
- * Can the length @n be distributed? Not if `even` is set and it is uneven, or if sizes do not add
- * up.
- */
+/* Can the length @n be distributed? Not if `even` is set and it is uneven, or if sizes do not add
+ * up. */
 bool dcp_deal_fits(const struct place *p, uint32_t parts, uint64_t n);
 /* Does every part get the same length, and which? */
 bool dcp_deal_same(const struct place *p, uint32_t parts, uint64_t n, uint64_t *each);

@@ -20,10 +20,8 @@
 #include "core/model/tensor.h"
 
 #define DCP_NO_INDEX UINT64_MAX
-/*
- * Bins of the histogram: powers of two from 2^-160 to 2^159; magnitudes beyond are in the first and
- * the last bin.
- */
+/* Bins of the histogram: powers of two from 2^-160 to 2^159; magnitudes beyond are in the first and
+ * the last bin. */
 #define DCP_STATS_BINS 320
 #define DCP_STATS_BIN_LEAST (-160)
 
@@ -46,20 +44,16 @@ struct dcp_stats {
 
 void dcp_stats_init(struct dcp_stats *s);
 
-/*
- * Add @n elements of type @t at @p, which is aligned to the type; @first is the position of the
- * first among the numbers of the tensor. @bins NULL: no histogram.
- */
+/* Add @n elements of type @t at @p, which is aligned to the type; @first is the position of the
+ * first among the numbers of the tensor. @bins NULL: no histogram. */
 void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		   uint64_t first, const void *p, size_t n);
 
 /* Merge the statistics of later numbers into @s. */
 void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later);
 
-/*
- * The sum of the squares of the first @n numbers at @p. False: some numbers are not finite, or the
- * type has one byte.
- */
+/* The sum of the squares of the first @n numbers at @p. False: some numbers are not finite, or the
+ * type has one byte. */
 bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out);
 
 /* Numbers in an element: 2 for complex types and F4. */
@@ -80,10 +74,8 @@ double dcp_stats_number(enum dcp_dtype t, const void *p, size_t i);
 /* The first @n numbers at @p as doubles; 64-bit integers are rounded. */
 void dcp_stats_widen(enum dcp_dtype t, double *out, const void *p, size_t n);
 
-/*
- * fields: statistics of a tensor for programs, with the same names and values in JSON, in TSV and
- * in a mount.
- */
+/* fields: statistics of a tensor for programs, with the same names and values in JSON, in TSV and
+ * in a mount. */
 
 struct dcp_jsonw;
 
@@ -145,10 +137,8 @@ const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool mo
  * allocates.
  */
 
-/*
- * ulps[0] counts equal pairs; ulps[k] counts pairs that are at least 2^(k-1) and less than 2^k
- * values of the type apart.
- */
+/* ulps[0] counts equal pairs; ulps[k] counts pairs that are at least 2^(k-1) and less than 2^k
+ * values of the type apart. */
 #define DCP_DIFFER_ULPS 65
 
 struct dcp_difference {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * archive: the content of archives and compressed files.
- */
+/* archive: the content of archives and compressed files. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,10 +62,8 @@ int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_f
 		   uint64_t limit, const struct dcp_inflate_watch *watch, uint64_t *n,
 		   struct dcp_err *err);
 
-/*
- * Decode the first bytes, at most @n, into @head; *@got receives their number. Later bytes are not
- * examined, so 0 is returned even if they are damaged.
- */
+/* Decode the first bytes, at most @n, into @head; *@got receives their number. Later bytes are not
+ * examined, so 0 is returned even if they are damaged. */
 int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
 		     size_t *got, struct dcp_err *err);
 

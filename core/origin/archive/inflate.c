@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * libarchive reads the stream as its "raw" format, by a filter that is named: without
- * a name, libarchive would pass on unchanged any bytes that none of its filters knows.
- */
+/* libarchive reads the stream as its "raw" format, by a filter that is named: without a name,
+ * libarchive would pass on unchanged any bytes that none of its filters knows. */
 #include "core/origin/archive/archive.h"
 
 #include <archive.h>

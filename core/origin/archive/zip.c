@@ -24,9 +24,8 @@ enum {
 	EOCD64_SIZE = 56,
 	LOCATOR_SIZE = 20,
 	COMMENT_MAX = 0xffff,
-	/*
-	 * One read of this size gets the directory of a one-tensor archive and everything after it.
-	 */
+	/* One read of this size gets the directory of a one-tensor archive and everything after
+	 * it. */
 	TAIL_FIRST = 4096,
 	TAIL_MAX = LOCATOR_SIZE + EOCD_SIZE + COMMENT_MAX,
 	ENTRY_MAX = ENTRY_SIZE + 3 * 0xffff,
@@ -68,9 +67,8 @@ static int make_room(struct window *w, size_t n)
 	return 0;
 }
 
-/*
- * Read at least @want bytes at @off into the window, and as many more as fit and lie below @limit.
- */
+/* Read at least @want bytes at @off into the window, and as many more as fit and lie below
+ * @limit. */
 static int fill_window(const struct dcp_source *src, struct window *w, uint64_t off,
 		       size_t want, uint64_t limit)
 {

@@ -235,10 +235,8 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 	return code;
 }
 
-/*
- * The members of all archives are in one list, sorted by full name, so a directory is a range of
- * the list: the names that begin with "deepspeed/".
- */
+/* The members of all archives are in one list, sorted by full name, so a directory is a range of
+ * the list: the names that begin with "deepspeed/". */
 
 enum { MAX_INPUTS = 65536 }; /* limit: ranks that wrote one archive each */
 

@@ -76,10 +76,8 @@ static inline bool dcp_dir_has_dir(const struct dcp_dir *d, const char *name)
 	return e && e->is_dir;
 }
 
-/*
- * A file of a checkpoint, opened to be parsed. @name is passed to the sink; the file may lie in a
- * directory below @d ("sharded/x").
- */
+/* A file of a checkpoint, opened to be parsed. @name is passed to the sink; the file may lie in a
+ * directory below @d ("sharded/x"). */
 struct dcp_input {
 	struct dcp_source src; /* the whole file */
 	struct dcp_blob blob;
@@ -115,14 +113,10 @@ void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
 /* A time of a struct dcp_file_id as a struct timespec, correct also before 1970. */
 struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);
-/*
- * Has the file @now the same content as @want? Changes of names and rights do not count. 0,
- * -ESTALE, or -EIO: the file became shorter.
- */
+/* Has the file @now the same content as @want? Changes of names and rights do not count. 0,
+ * -ESTALE, or -EIO: the file became shorter. */
 int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want);
-/*
- * The longest clock tick of file systems in use. Two changes within one tick look like one.
- */
+/* The longest clock tick of file systems in use. Two changes within one tick look like one. */
 #define DCP_TICK_NS 2000000000ll
 /* Was the file changed so shortly before @ns (by the clock of its file system) that a second change
  * would not be visible? */
@@ -192,10 +186,8 @@ void dcp_forget_pages(int fd, const uint8_t *map, uint64_t size);
 /* A new descriptor of the same file, whose reads pass the page cache by (O_DIRECT); or a negative
  * errno. */
 int dcp_open_direct(int fd);
-/*
- * Copy between two files inside the kernel. 1: done; 0: not possible, or only in part: the caller
- * then reads all the bytes, and so meets any error.
- */
+/* Copy between two files inside the kernel. 1: done; 0: not possible, or only in part: the caller
+ * then reads all the bytes, and so meets any error. */
 int dcp_copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n);
 
 /*

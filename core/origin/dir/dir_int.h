@@ -15,10 +15,8 @@
 
 /* ---- open.c ---- */
 
-/*
- * Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always.
- * -EXDEV: the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL.
- */
+/* Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always. -EXDEV:
+ * the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL. */
 int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 		     struct dcp_err *err);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * local: the file system.
- */
+/* local: the file system. */
 #include "core/origin/dir/dir_int.h"
 
 #include <dirent.h>
@@ -26,9 +24,7 @@
 #include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
 
-/*
- * entries: the content of a directory, and the identity of each file.
- */
+/* entries: the content of a directory, and the identity of each file. */
 
 size_t dcp_dir_memory(const char *path)
 {
@@ -344,9 +340,8 @@ static char *real_file(const char *path)
 	return whole;
 }
 
-/*
- * Open the directory of the regular file @path. Links are followed, because the user gave the path.
- */
+/* Open the directory of the regular file @path. Links are followed, because the user gave the
+ * path. */
 static int find_file(const char *path, struct dcp_site *out, char **only)
 {
 	dcp_auto_free char *real = real_file(path), *dir = real ? strdup(real) : NULL;
@@ -410,10 +405,8 @@ static int read_all(const struct dcp_read *reads, size_t n)
 	return 0;
 }
 
-/*
- * Changed content is visible in the size or mtime. The ctime also changes with chmod, new hard
- * links and removed names, which change no byte.
- */
+/* Changed content is visible in the size or mtime. The ctime also changes with chmod, new hard
+ * links and removed names, which change no byte. */
 static int check_content(const struct dcp_blob *b, const struct dcp_file_id *want, bool named)
 {
 	struct dcp_file_id now;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Opening files below a directory: no name, however it is written, leads out of the directory.
- */
+/* Opening files below a directory: no name, however it is written, leads out of the directory. */
 #include "core/origin/dir/dir_int.h"
 
 #include <errno.h>
@@ -17,9 +15,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 
-/*
- * walk: a path opened one component at a time, where the kernel has no openat2.
- */
+/* walk: a path opened one component at a time, where the kernel has no openat2. */
 
 static bool is_link(int dirfd, const char *name)
 {

@@ -14,9 +14,8 @@
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 
-/*
- * Hugging Face's tp_plan: a flat JSON object of strings without escapes. Messages name its lines.
- */
+/* Hugging Face's tp_plan: a flat JSON object of strings without escapes. Messages name its
+ * lines. */
 
 struct entry {
 	const char *name, *value;

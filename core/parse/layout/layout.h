@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * layout: turns a text or a name into a layout. core/LAYOUT.md specifies the grammar.
- */
+/* layout: turns a text or a name into a layout. core/LAYOUT.md specifies the grammar. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * numpy: arrays of numpy, in .npy files (npy) and in pickles (ndpickle).
- */
+/* numpy: arrays of numpy, in .npy files (npy) and in pickles (ndpickle). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * paddle: the files that Paddle's C++ code writes: streams of tensors, and programs, which name
- * the tensors and are protobuf messages.
- */
+/* paddle: the files that Paddle's C++ code writes: streams of tensors, and programs, which name the
+ * tensors and are protobuf messages. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -48,10 +46,8 @@ struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_
 /* Returns 1 and fills @f, 0 after the last field, -EBADMSG, or the error of the source. */
 int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
 
-/*
- * Get the next number of a packed repeated field; @pb is made from the bytes of the field by
- * dcp_pb_message(). Returns as dcp_pb_next() does.
- */
+/* Get the next number of a packed repeated field; @pb is made from the bytes of the field by
+ * dcp_pb_message(). Returns as dcp_pb_next() does. */
 int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err);
 
 /* Append a field that holds a number or bytes; bytes may be a message. */
@@ -105,10 +101,8 @@ struct dcp_selected_rows {
 int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_rows *out,
 			   struct dcp_err *err);
 
-/*
- * Read a TensorDesc of Paddle's framework.proto: field 1 is the dtype, field 2 the dimensions; a
- * dimension that a program leaves open is -1. Returns 0 or -EBADMSG.
- */
+/* Read a TensorDesc of Paddle's framework.proto: field 1 is the dtype, field 2 the dimensions; a
+ * dimension that a program leaves open is -1. Returns 0 or -EBADMSG. */
 struct dcp_lodtensor_desc {
 	uint64_t dtype;
 	uint32_t ndim;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Opcodes that combine values of the stack. The types of the values are checked here: only
- * containers and objects take items, only objects take a state, only callables can be called.
- */
+/* Opcodes that combine values of the stack. The types of the values are checked here: only
+ * containers and objects take items, only objects take a state, only callables can be called. */
 #include "core/parse/pickle/pickle_int.h"
 
 #include <errno.h>
@@ -444,10 +442,8 @@ static int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, si
 	return *out ? 0 : dcp_pkl_no_memory(vm);
 }
 
-/*
- * Opcodes that push the value that is written after them: text lines of protocol 0, and payloads
- * with a length in front.
- */
+/* Opcodes that push the value that is written after them: text lines of protocol 0, and payloads
+ * with a length in front. */
 
 /* ---- integers ---- */
 

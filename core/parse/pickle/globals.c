@@ -159,10 +159,8 @@ static int report_global(struct walk *w, const char *module, const char *name)
 		     w->at);
 }
 
-/*
- * Python's MEMOIZE takes the number of all entries as place, including entries that were put by
- * number. Writers use either MEMOIZE or numbers, so names are not followed through a mixture.
- */
+/* Python's MEMOIZE takes the number of all entries as place, including entries that were put by
+ * number. Writers use either MEMOIZE or numbers, so names are not followed through a mixture. */
 static int put_at(struct walk *w, uint64_t i)
 {
 	w->numbered = true;

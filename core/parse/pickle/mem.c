@@ -440,9 +440,7 @@ void dcp_pkl_memo_finish(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m)
 	*t = (struct dcp_pkl_memo){ 0 };
 }
 
-/*
- * vm: the stack of the machine, and its errors.
- */
+/* vm: the stack of the machine, and its errors. */
 
 enum { STACK_MIN = 64 };
 

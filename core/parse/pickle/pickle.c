@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The functions for callers, which read a pickle in two passes, and pass one.
- */
+/* The functions for callers, which read a pickle in two passes, and pass one. */
 #include "core/parse/pickle/pickle.h"
 
 #include <errno.h>

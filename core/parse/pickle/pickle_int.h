@@ -21,10 +21,8 @@
  * Names and codes are those of CPython's pickletools. Private to core/parse/pickle*.c.
  */
 
-/*
- * The form of an argument. 1 to 8 are sizes, and nothing else is checked; LEN* are a length and
- * that many bytes; LINE* end at a newline; GET* name a memo entry.
- */
+/* The form of an argument. 1 to 8 are sizes, and nothing else is checked; LEN* are a length and
+ * that many bytes; LINE* end at a newline; GET* name a memo entry. */
 enum pickle_arg {
 	PICKLE_ARG_UNKNOWN,
 	PICKLE_ARG_NONE,
@@ -311,10 +309,8 @@ static inline bool dcp_pkl_has_node(struct dcp_pv v)
 	return v.type >= DCP_PV_BIGINT;
 }
 
-/*
- * Copies field by field because that is faster: if the type and the payload were just written
- * separately, a copy of all 16 bytes waits until both stores have left the store buffer.
- */
+/* Copies field by field because that is faster: if the type and the payload were just written
+ * separately, a copy of all 16 bytes waits until both stores have left the store buffer. */
 static inline void dcp_pkl_move(struct dcp_pv *to, const struct dcp_pv *from)
 {
 	to->type = from->type;
@@ -490,10 +486,8 @@ struct dcp_pkl_vm {
 	struct dcp_pkl_mem *mem;
 	struct dcp_pkl_win w;
 	struct dcp_pkl_memo memo;
-	/*
-	 * sp and p are not neighbours: compilers would load two neighbours as one vector directly
-	 * after they were stored separately, and such a load waits for both stores.
-	 */
+	/* sp and p are not neighbours: compilers would load two neighbours as one vector directly
+	 * after they were stored separately, and such a load waits for both stores. */
 	struct dcp_pv *sp; /* after the top value; the loop in run.c keeps a copy of it */
 	struct dcp_pv *stack, *stack_end, *fence;
 	const uint8_t *p; /* the current opcode */

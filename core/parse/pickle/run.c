@@ -42,10 +42,8 @@ static int pop_value(struct dcp_pkl_vm *vm)
 
 /* ---- memo ---- */
 
-/*
- * The memo holds nodes. A plain value is rarely stored; it is put in a list of one item, and the
- * entry in the memo has the type of the value.
- */
+/* The memo holds nodes. A plain value is rarely stored; it is put in a list of one item, and the
+ * entry in the memo has the type of the value. */
 static int store_in_memo(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 {
 	uintptr_t old = *slot;
@@ -140,10 +138,8 @@ static int prepare_op(struct dcp_pkl_vm *vm)
 	return vm->sp < vm->stack_end || dcp_pkl_grow_stack(vm) ? 0 : dcp_pkl_no_memory(vm);
 }
 
-/*
- * Copy text that lies in the window, eight bytes at a time; the bytes after the text are masked
- * off. @odd has a high bit set for each byte that is not ASCII.
- */
+/* Copy text that lies in the window, eight bytes at a time; the bytes after the text are masked
+ * off. @odd has a high bit set for each byte that is not ASCII. */
 static inline struct dcp_pnode *text_from_window(struct dcp_pkl_mem *m, const uint8_t *s,
 						 size_t n, uint64_t src_off, uint64_t *odd)
 {

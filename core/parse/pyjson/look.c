@@ -57,8 +57,7 @@ static bool payload_fits(struct dcp_pyjson_array *a, size_t itemsize)
 	return have == want;
 }
 
-/* A call of _reconstruct(ndarray, (0,), b"b") whose state is (1, shape, dtype, fortran, bytes).
- */
+/* A call of _reconstruct(ndarray, (0,), b"b") whose state is (1, shape, dtype, fortran, bytes). */
 static bool look_reconstruct(const struct dcp_pobj *o, struct dcp_pyjson_array *a,
 			     struct dcp_pv *dtype, struct dcp_pv *shape, struct dcp_pv *data)
 {
@@ -390,8 +389,7 @@ static const char *type_of_array(const struct dcp_pyjson_array *a)
 }
 
 /* A tensor's own class is an argument of the call that rebuilds it, or follows from the call's
- * name.
- */
+ * name. */
 static const char *type_of_tensor(struct dcp_pv v)
 {
 	struct dcp_pv f = v.node->obj->callable;

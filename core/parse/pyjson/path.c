@@ -261,8 +261,7 @@ static uint64_t hash_key(struct dcp_pv v, uint64_t seed)
 				    : dcp_hash64_more(seed, &number, sizeof(number));
 }
 
-/* Note that pair @i has the key of @first; the table of last values is made when first needed.
- */
+/* Note that pair @i has the key of @first; the table of last values is made when first needed. */
 static int note_duplicate(uint32_t **last, size_t npairs, size_t first, size_t i)
 {
 	if (!*last) {

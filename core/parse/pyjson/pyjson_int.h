@@ -22,10 +22,8 @@ struct dcp_jsonw;
 
 /* Nesting depth of values; the pickle machine allows more, JSON readers often less. */
 #define DCP_PYJSON_MAX_DEPTH 240
-/*
- * Limits for one JSON value: its bytes, and the containers in it. They are needed because a few
- * nested lists that share parts can expand to terabytes.
- */
+/* Limits for one JSON value: its bytes, and the containers in it. They are needed because a few
+ * nested lists that share parts can expand to terabytes. */
 #define DCP_PYJSON_MAX_JSON (64u << 20)
 #define DCP_PYJSON_MAX_CONTAINERS (1u << 23)
 /* Values visited in one walk, limited for the same reason; a scalar counts as 1/32. */
@@ -143,10 +141,8 @@ struct dcp_pyjson_trail {
 /* The index of the node of @v in the trail, or -1. */
 int dcp_pyjson_trail_find(const struct dcp_pyjson_trail *t, struct dcp_pv v);
 
-/*
- * Find keys that occur twice in the pairs of a dict. Sets @last so that pair i is shown with the
- * value of pair last[i], or not at all (UINT32_MAX). @last NULL: no key occurs twice.
- */
+/* Find keys that occur twice in the pairs of a dict. Sets @last so that pair i is shown with the
+ * value of pair last[i], or not at all (UINT32_MAX). @last NULL: no key occurs twice. */
 int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **last);
 
 /* Module and name of a class; only the name for a builtin of Python. */

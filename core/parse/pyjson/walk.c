@@ -222,10 +222,8 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 	return r == 0 ? do_pairs(w, l->pairs, l->npairs, find_in_part) : r;
 }
 
-/*
- * A value that is nested too deep, or contains itself, is not walked. Its leaf is emitted
- * nevertheless, and the reason is reported when writing the leaf as JSON fails.
- */
+/* A value that is nested too deep, or contains itself, is not walked. Its leaf is emitted
+ * nevertheless, and the reason is reported when writing the leaf as JSON fails. */
 static int find_tensors(struct walk *w, struct dcp_pv v)
 {
 	struct dcp_pyjson_look l;

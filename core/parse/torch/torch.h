@@ -23,8 +23,7 @@ struct dcp_err;
 struct dcp_source;
 struct dcp_torch;
 
-/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]).
- */
+/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]). */
 struct dcp_torch_tensor {
 	enum dcp_dtype dtype;
 	char dtype_name[32]; /* dcpfs's name, or torch's for DCP_DTYPE_OTHER */
@@ -123,10 +122,8 @@ bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out);
 const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base,
 				struct dcp_tensor *t, struct dcp_piece *p);
 
-/*
- * Read [off, off + n) of a BYTES or BYTEARRAY of this stream, also if it was too long to be copied
- * into memory. Returns 0, -EINVAL (not bytes, or fewer bytes), or the error of the source.
- */
+/* Read [off, off + n) of a BYTES or BYTEARRAY of this stream, also if it was too long to be copied
+ * into memory. Returns 0, -EINVAL (not bytes, or fewer bytes), or the error of the source. */
 int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, void *buf,
 		   size_t n);
 
@@ -152,10 +149,8 @@ struct dcp_torch_frames;
 struct dcp_torch_frames *dcp_torch_frames_create(void);
 void dcp_torch_frames_destroy(struct dcp_torch_frames *f);
 
-/*
- * Read the tensor of the stream @item. Returns 1, 0 (the object is not a tensor), or an error of
- * dcp_torch_open() or dcp_torch_tensor(). @f may be NULL.
- */
+/* Read the tensor of the stream @item. Returns 1, 0 (the object is not a tensor), or an error of
+ * dcp_torch_open() or dcp_torch_tensor(). @f may be NULL. */
 int dcp_torch_item(struct dcp_torch_frames *f, const struct dcp_source *item,
 		   struct dcp_torch_tensor *out, struct dcp_err *err);
 /* The same, but reads only the head of @item. False: no item with this head was parsed before. */

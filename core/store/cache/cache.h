@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cache: where indexes and decoded files are kept, and who may write them.
- */
+/* cache: where indexes and decoded files are kept, and who may write them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,10 +20,8 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
  * being written? */
 bool dcp_cache_is_own(const char *index_path, const char *name);
 
-/*
- * May the index @path, open at @fd, be trusted? If other users may write to its directory, it must
- * belong to this user, to root, or to the owner of the directory.
- */
+/* May the index @path, open at @fd, be trusted? If other users may write to its directory, it must
+ * belong to this user, to root, or to the owner of the directory. */
 bool dcp_cache_trusts(const char *path, int fd);
 
 /* Is @path a file that is neither empty nor an index? Such a file must not be replaced by a new
@@ -62,10 +58,8 @@ int dcp_kept_read(const struct dcp_version *v, const char *name, struct dcp_buf 
  * no error because nothing depends on it. */
 void dcp_kept_write(const struct dcp_version *v, const char *name, const void *p, size_t n);
 
-/*
- * Kept bytes in the form of records of one size, one for each tensor, in the order of the row ids.
- * Every record begins with this head.
- */
+/* Kept bytes in the form of records of one size, one for each tensor, in the order of the row ids.
+ * Every record begins with this head. */
 struct dcp_kept_head {
 	int64_t id;
 	uint64_t key;  /* hash of the key */
@@ -80,10 +74,8 @@ const void *dcp_kept_at(const struct dcp_buf *all, size_t size, int64_t id, cons
 /* Set the record of the row to @record and fill its head. -ENOMEM. */
 int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
 		 const void *record);
-/*
- * Keep the records in @all. Records that other processes kept meanwhile are preserved, and are
- * added to @all where it had none. -ENOMEM.
- */
+/* Keep the records in @all. Records that other processes kept meanwhile are preserved, and are
+ * added to @all where it had none. -ENOMEM. */
 int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
 		   struct dcp_buf *all);
 

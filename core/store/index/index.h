@@ -70,10 +70,8 @@ struct dcp_index_writer;
 
 /* ---- writing ---- */
 
-/*
- * Begin an index that will be at @path (its directory must exist), or in memory when @path
- * is NULL. -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EIO.
- */
+/* Begin an index that will be at @path (its directory must exist), or in memory when @path is NULL.
+ * -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EIO. */
 int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp_err *err);
 
 /*
@@ -97,9 +95,8 @@ struct dcp_unpack;
 /* Was a file of that name emitted, either as a data file or as a sidecar? */
 bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name);
 
-/*
- * Set the decoder for compressed files that are emitted; without it such files cannot be indexed.
- */
+/* Set the decoder for compressed files that are emitted; without it such files cannot be
+ * indexed. */
 void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);
 
 /* The error that broke the sink (disk full, out of memory), copied to @err, or 0. It tells a

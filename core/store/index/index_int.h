@@ -81,10 +81,8 @@ struct dcp_index_conn {
 	bool bare; /* idle, with its pages released */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
-	/*
-	 * The tensor on whose row DCP_STMT_TENSOR_FROM stays, because programs mostly open the
-	 * tensor that they looked up last; 0: none.
-	 */
+	/* The tensor on whose row DCP_STMT_TENSOR_FROM stays, because programs mostly open the
+	 * tensor that they looked up last; 0: none. */
 	int64_t at;
 	bool in_order; /* the last two look-ups were of consecutive rows */
 };

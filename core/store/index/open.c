@@ -306,10 +306,8 @@ static int op_full_path(sqlite3_vfs *vfs, const char *name, int n, char *out)
 	return SQLITE_OK;
 }
 
-/*
- * Fill @vfs, named @name, so that databases opened through it are the bytes of @src, read-only
- * and immutable, whatever they are called. Both must outlive every connection.
- */
+/* Fill @vfs, named @name, so that databases opened through it are the bytes of @src, read-only and
+ * immutable, whatever they are called. Both must outlive every connection. */
 static int dcp_index_vfs_init(sqlite3_vfs *vfs, const char *name, const struct dcp_source *src)
 {
 	sqlite3_vfs *system = sqlite3_vfs_find(NULL);

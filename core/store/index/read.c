@@ -124,10 +124,8 @@ static int find_tensor(const struct query *q, const char *name, int64_t *id)
 	return code;
 }
 
-/*
- * Go to the row of the tensor with this stem. Programs mostly look up names in the order in which
- * they are listed, so after two consecutive rows the next row is tried first.
- */
+/* Go to the row of the tensor with this stem. Programs mostly look up names in the order in which
+ * they are listed, so after two consecutive rows the next row is tried first. */
 static int go_to_name(struct query *q, const char *name)
 {
 	int64_t before, id = 0;

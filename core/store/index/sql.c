@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sql: SQLite's errors as errnos; pool of connections; columns of rows.
- */
+/* sql: SQLite's errors as errnos; pool of connections; columns of rows. */
 #include "core/store/index/index_int.h"
 
 #include <errno.h>
@@ -296,10 +294,8 @@ int dcp_index_conn_stmt(struct dcp_index_conn *c, enum dcp_index_stmt which, sql
 	return 0;
 }
 
-/*
- * A listing of 100,000 tensors reads as many shapes, so they are parsed here, which is faster than
- * a JSON library.
- */
+/* A listing of 100,000 tensors reads as many shapes, so they are parsed here, which is faster than
+ * a JSON library. */
 
 void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t ndim)
 {
@@ -545,9 +541,8 @@ int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row)
 				   : dcp_index_row(s->stmt, s->kind, row);
 	else if (rc != SQLITE_DONE)
 		s->code = dcp_index_sql_fail(s->conn->db, rc, "index", NULL);
-	/*
-	 * In a damaged file, pages that occur twice in the tree can repeat rows almost endlessly.
-	 */
+	/* In a damaged file, pages that occur twice in the tree can repeat rows almost
+	 * endlessly. */
 	if (rc == SQLITE_ROW && s->code == 0 && row->id <= s->last)
 		s->code = -EBADMSG;
 	s->done = rc != SQLITE_ROW || s->code < 0;

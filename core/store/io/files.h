@@ -114,16 +114,12 @@ const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f);
 void dcp_guard_enable(void);
 bool dcp_guard_enabled(void);
 
-/*
- * For the SIGBUS handler. In a thread that is inside dcp_guard_run() it does not return; it
- * returns when the fault is not ours. The handler must restore the thread's signal mask first.
- */
+/* For the SIGBUS handler. In a thread that is inside dcp_guard_run() it does not return; it returns
+ * when the fault is not ours. The handler must restore the thread's signal mask first. */
 void dcp_guard_fault(void);
 
-/*
- * Call fn(arg) and return what it returns, or -EIO when a mapped page could not be read. @fn is
- * then abandoned on the spot: it must hold no lock and own nothing.
- */
+/* Call fn(arg) and return what it returns, or -EIO when a mapped page could not be read. @fn is
+ * then abandoned on the spot: it must hold no lock and own nothing. */
 int dcp_guard_run(int (*fn)(void *arg), void *arg);
 
 /*
@@ -211,18 +207,15 @@ bool dcp_handles_add_exact(struct dcp_handles *t, struct dcp_handle *h, int fd);
  * the mapping does not fit. */
 bool dcp_handles_room(struct dcp_handles *t, unsigned fds, uint64_t map);
 
-/*
- * Close a file that is not in use; with @mapped, only a mapped file. False: there is no such file.
- */
+/* Close a file that is not in use; with @mapped, only a mapped file. False: there is no such
+ * file. */
 bool dcp_handles_close_one(struct dcp_handles *t, bool mapped);
 
 /* Close @h unless it is in use; with @all in any case. */
 void dcp_handles_close(struct dcp_handles *t, struct dcp_handle *h, bool all);
 
-/*
- * Keep @h, which is in use, open until dcp_handles_unkeep(), which also ends this use. False: kept
- * handles already take all of the limit except DCP_HANDLES_LEAST.
- */
+/* Keep @h, which is in use, open until dcp_handles_unkeep(), which also ends this use. False: kept
+ * handles already take all of the limit except DCP_HANDLES_LEAST. */
 bool dcp_handles_keep(struct dcp_handles *t, struct dcp_handle *h);
 /* Would dcp_handles_keep() succeed now? Asked before @h is opened in order to be kept. */
 bool dcp_handles_can_keep(struct dcp_handles *t, const struct dcp_handle *h);

@@ -57,10 +57,8 @@ bool dcp_queue_batches(const struct dcp_queue *q);
 /* Can a ring be opened? 0, or why not: -ENOTSUP (not built in), -EPERM, -ENOSYS, ... */
 int dcp_queue_probe(void);
 
-/*
- * ring: one io_uring (ring_uring.c, built where liburing was found), or a stub that has none
- * (ring_none.c). Readers use core/store/io/queue.h, which shares rings and works without them.
- */
+/* ring: one io_uring (ring_uring.c, built where liburing was found), or a stub that has none
+ * (ring_none.c). Readers use core/store/io/queue.h, which shares rings and works without them. */
 
 struct dcp_read;
 struct dcp_ring;

@@ -18,9 +18,8 @@ int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 
 	if (!r)
 		return -ENOMEM;
-	/*
-	 * only waiting threads look for completions, so no interrupts between processors are needed
-	 */
+	/* only waiting threads look for completions, so no interrupts between processors are
+	 * needed */
 	rc = io_uring_queue_init(entries, &r->uring, IORING_SETUP_COOP_TASKRUN);
 	if (rc == -EINVAL) /* Linux before 5.19 */
 		rc = io_uring_queue_init(entries, &r->uring, 0);

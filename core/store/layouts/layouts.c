@@ -289,9 +289,8 @@ static void load_dir(struct dcp_layouts *t, const char *path, bool links,
 	dcp_dir_close(&dir);
 }
 
-/*
- * Load layouts from other directories of the source that hold versions or the files of a version.
- */
+/* Load layouts from other directories of the source that hold versions or the files of a
+ * version. */
 static void load_places(struct dcp_layouts *t, const char *source, const struct dcp_scan *scan,
 			const struct dcp_log *log)
 {

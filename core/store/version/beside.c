@@ -22,10 +22,8 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 
-/*
- * MAX_DEPTH: levels in which sidecars count, and numbered saves are versions of their own. Weights
- * may lie deeper: in a directory for each module, and the name of a module may be a number.
- */
+/* MAX_DEPTH: levels in which sidecars count, and numbered saves are versions of their own. Weights
+ * may lie deeper: in a directory for each module, and the name of a module may be a number. */
 enum {
 	MAX_DEPTH = 4,
 	MAX_WALK = 24,

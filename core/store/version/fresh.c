@@ -71,10 +71,8 @@ static int fact_is(const struct dcp_index *ix, const char *name, const char *wan
 	return 0;
 }
 
-/*
- * A change always sets ctime, but a second change within one tick of the clock sets the same ctime.
- * So a file changed just before the index was begun may have been read before its last change.
- */
+/* A change always sets ctime, but a second change within one tick of the clock sets the same ctime.
+ * So a file changed just before the index was begun may have been read before its last change. */
 static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids, size_t n,
 		      struct dcp_err *err)
 {

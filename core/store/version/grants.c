@@ -329,10 +329,8 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 	return rc == 0 && e.is_dir ? pass_dirs(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
-/*
- * Narrow @r by the files in one directory beside the version. Outside of SOURCE it takes the place
- * of SOURCE: it counts, and the directories above it do not.
- */
+/* Narrow @r by the files in one directory beside the version. Outside of SOURCE it takes the place
+ * of SOURCE: it counts, and the directories above it do not. */
 static int meet_dir_beside(struct dcp_grants *g, const struct dcp_beside *b,
 			   struct dcp_rights *r)
 {

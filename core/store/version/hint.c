@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Nothing here is needed to serve a checkpoint. It helps a user who named the wrong directory, or a
- * checkpoint of a family that dcpfs does not read yet.
- */
+/* Nothing here is needed to serve a checkpoint. It helps a user who named the wrong directory, or a
+ * checkpoint of a family that dcpfs does not read yet. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>

@@ -17,10 +17,8 @@
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 
-/*
- * Get an index from the cache, or build it into the cache. If that is not possible, the index is
- * kept in memory.
- */
+/* Get an index from the cache, or build it into the cache. If that is not possible, the index is
+ * kept in memory. */
 
 /* A cache that does not work is worth one line, however many of its steps fail. */
 static void say_once(struct dcp_build *b, enum dcp_log_level level, const char *what,
@@ -37,9 +35,8 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 	struct dcp_index *ix = NULL;
 	int code = dcp_index_open(b->path, &ix, &err);
 
-	/*
-	 * An index file that the user named is not checked: the user decides whether to trust it.
-	 */
+	/* An index file that the user named is not checked: the user decides whether to trust
+	 * it. */
 	if (code == 0 && !b->opts->index_file && !dcp_cache_trusts(b->path, dcp_index_fd(ix)))
 		code = dcp_fail(&err, -EPERM, "%.200s: belongs to another user", b->path);
 	if (code == 0)

@@ -100,9 +100,8 @@ static const char *find_reason(const char *where, const struct verdict *v)
 	return *v->why ? v->why : "its commit mark is missing";
 }
 
-/*
- * Is the version one file or set of files in @dir, and not a model that takes the whole directory?
- */
+/* Is the version one file or set of files in @dir, and not a model that takes the whole
+ * directory? */
 static bool is_loose(const struct dcp_dir *dir, const struct dcp_format *format)
 {
 	char group[DCP_GROUP_MAX];
@@ -200,10 +199,8 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 	return code < 0 ? code : any;
 }
 
-/*
- * Add @dir, which lies in @above (NULL: it is the source), if it is a checkpoint, or the
- * checkpoints among its files. 1: something was added, 0: nothing.
- */
+/* Add @dir, which lies in @above (NULL: it is the source), if it is a checkpoint, or the
+ * checkpoints among its files. 1: something was added, 0: nothing. */
 static int consider_dir(struct scanning *s, const struct dcp_dir *above,
 			const struct dcp_dir *dir, const char *name, const char *where)
 {
@@ -460,10 +457,8 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 	return name;
 }
 
-/*
- * A trainer's output directory: the final model, and intermediate saves in numbered
- * directories. The source is a version beside them.
- */
+/* A trainer's output directory: the final model, and intermediate saves in numbered directories.
+ * The source is a version beside them. */
 static int look_below(struct scanning *s, const struct dcp_dir *dir)
 {
 	int code;

@@ -233,14 +233,11 @@ struct dcp_grants {
 	struct dcp_rights data;   /* rights to read every file of the version except sidecars */
 	struct dcp_rights beside; /* rights to list every directory with sidecars */
 	bool mixed;               /* the rights of the data files differ */
-	/*
-	 * by file number; NULL: not examined, and only the user of this process may read the data
-	 */
+	/* by file number; NULL: not examined, and only the user of this process may read the
+	 * data */
 	struct dcp_rights *files;
 	size_t n;
-	/*
-	 * rights for output written from the files: modes count on every file system
-	 */
+	/* rights for output written from the files: modes count on every file system */
 	bool copied;
 	/* if @copied: rights to change every examined file and directory */
 	struct dcp_rights writers;

@@ -111,10 +111,8 @@ uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
 int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
 		    struct dcp_err *err);
 
-/*
- * May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another
- * process finished it while this process waited, so it is as good as an index built here.
- */
+/* May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another
+ * process finished it while this process waited, so it is as good as an index built here. */
 int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 		    const struct dcp_format *format, const char *index_path, bool just_built,
 		    struct dcp_err *err);

@@ -165,10 +165,8 @@ static int open_torch(const struct dcp_view *view, const struct dcp_source *item
 	return rc < 0 ? rc : 0;
 }
 
-/*
- * Convert @len steps, each of @step elements in row-major order, to the stored order of @tt. The
- * steps must lie along one dimension of @tt; @at has the position in each dimension.
- */
+/* Convert @len steps, each of @step elements in row-major order, to the stored order of @tt. The
+ * steps must lie along one dimension of @tt; @at has the position in each dimension. */
 static bool convert_steps(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len,
 			  uint64_t *at, uint64_t *out)
 {
@@ -212,9 +210,8 @@ static int convert_strides(struct dcp_view *view, struct dcp_piece *p,
 	return 0;
 }
 
-/*
- * Select the part of a decoded item that starts at @p->off; afterwards the piece is like any other.
- */
+/* Select the part of a decoded item that starts at @p->off; afterwards the piece is like any
+ * other. */
 static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dcp_err *err)
 {
 	uint64_t skip;
@@ -230,8 +227,7 @@ static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dc
 	return 0;
 }
 
-/* Open the torch.save item in @item (whose byte 0 is at @base of the backing) and set the
- * piece. */
+/* Open the torch.save item in @item (whose byte 0 is at @base of the backing) and set the piece. */
 static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
 			const struct dcp_source *item, uint64_t base,
 			const struct dcp_piece *emitted, struct opened *last,

@@ -22,9 +22,8 @@ struct dcp_row;
 struct dcp_version;
 
 enum {
-	/*
-	 * Bytes read at a time: a multiple of the size of every known element, including 3 bytes.
-	 */
+	/* Bytes read at a time: a multiple of the size of every known element, including 3
+	 * bytes. */
 	DCP_MEASURE_CHUNK = 192 << 10,
 	DCP_MEASURE_SPAN = 128, /* chunks */
 };
@@ -36,9 +35,8 @@ static inline uint64_t dcp_measure_chunk(uint32_t itemsize)
 	return DCP_MAX((uint64_t)DCP_MEASURE_CHUNK / itemsize, 1);
 }
 
-/*
- * The statistics of a tensor: a kept record (core/store/cache/cache.h) under the name DCP_MEASURED.
- */
+/* The statistics of a tensor: a kept record (core/store/cache/cache.h) under the name
+ * DCP_MEASURED. */
 #define DCP_MEASURED "stats"
 struct dcp_measured {
 	struct dcp_kept_head head; /* head.done: the tensor was measured */
@@ -70,10 +68,8 @@ int dcp_measure(struct dcp_version *v, int64_t id, struct dcp_stats_bins *bins,
  * written? */
 bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dcp_stats *s);
 
-/*
- * The statistics of a version that stays open: those kept earlier, and newly measured ones, which
- * are kept from time to time and at the end. Safe from any thread.
- */
+/* The statistics of a version that stays open: those kept earlier, and newly measured ones, which
+ * are kept from time to time and at the end. Safe from any thread. */
 struct dcp_measures;
 
 /* -ENOMEM. */
@@ -85,10 +81,8 @@ void dcp_measures_close(struct dcp_measures *m);
 bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 		       struct dcp_measured *out);
 
-/*
- * Get the statistics of the tensor @row. If they are not known, or if @bins (zeroed by the caller,
- * or NULL) is given, the tensor is measured as by dcp_measure().
- */
+/* Get the statistics of the tensor @row. If they are not known, or if @bins (zeroed by the caller,
+ * or NULL) is given, the tensor is measured as by dcp_measure(). */
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
 		     struct dcp_stats_bins *bins, const struct dcp_measure_stop *stop,
 		     struct dcp_measured *out, struct dcp_err *err);

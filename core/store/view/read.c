@@ -108,10 +108,8 @@ static void release_touched(struct request *r, uint32_t keep)
 		dcp_files_release(r->view->files, r->touched[--r->ntouched].number);
 }
 
-/*
- * Files are checked after the copies from them: a writer could change one between a check and a
- * copy. If they are few they are held until the end of the request.
- */
+/* Files are checked after the copies from them: a writer could change one between a check and a
+ * copy. If they are few they are held until the end of the request. */
 static int check_touched(struct request *r)
 {
 	int rc = 0;
@@ -323,9 +321,8 @@ static int copy_run(void *arg, const struct dcp_run *run)
 	return copy_strided(arg, &s);
 }
 
-/*
- * Copy a part of one element, which lies in one piece or in the padding; never a converted element.
- */
+/* Copy a part of one element, which lies in one piece or in the padding; never a converted
+ * element. */
 static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 {
 	struct copy c = { r, dst };

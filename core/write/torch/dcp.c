@@ -149,10 +149,8 @@ static void sort_parts(struct saving *s)
 		next[0] += s->order[i] >= set->ntensors;
 	for (uint32_t r = 1; r < set->ranks; r++)
 		next[r] += next[r - 1];
-	/*
-	 * next[r] is the end of the parts of rank r; rank_first[r] serves as the position of its
-	 * next part
-	 */
+	/* next[r] is the end of the parts of rank r; rank_first[r] serves as the position of its
+	 * next part */
 	for (size_t pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < s->n; i++) {
 			size_t item = s->order[i];

@@ -145,10 +145,8 @@ static const char *asks_option(const struct dcp_object *o)
 
 /* ---- tensors ---- */
 
-/*
- * The tensor that shares its bytes. None if ranks cut tensors, because equal tensors may be cut
- * differently.
- */
+/* The tensor that shares its bytes. None if ranks cut tensors, because equal tensors may be cut
+ * differently. */
 static size_t stored_with(const struct saving *s, size_t i)
 {
 	const struct dcp_write_tensor *t = &s->set->tensors[i];

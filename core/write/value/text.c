@@ -258,9 +258,7 @@ void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o)
 	find_class(w);
 }
 
-/*
- * Numbers and arrays of numpy, from JSON to what numpy pickles.
- */
+/* Numbers and arrays of numpy, from JSON to what numpy pickles. */
 
 /* ---- numbers of numpy ---- */
 

@@ -11,10 +11,8 @@
 
 enum { MAX_DEPTH = 128, MAX_DIGITS = 10000 };
 
-/*
- * Put the next value. @hashable: it is a key or in a set, so a list or set without a class is a
- * tuple or a frozenset.
- */
+/* Put the next value. @hashable: it is a key or in a set, so a list or set without a class is a
+ * tuple or a frozenset. */
 static void put_next(struct dcp_valuing *w, bool hashable);
 
 /* ---- numbers ---- */
@@ -81,10 +79,8 @@ static void put_number(struct dcp_valuing *w)
 	}
 }
 
-/*
- * Put a value that is not a container, of a class that its JSON does not show. False: the value is
- * of another kind.
- */
+/* Put a value that is not a container, of a class that its JSON does not show. False: the value is
+ * of another kind. */
 static bool put_as(struct dcp_valuing *w, const struct dcp_pyclass *class)
 {
 	if (class->code)

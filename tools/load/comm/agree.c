@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Collective steps over any transport: agreeing on a failure, gathering messages, finding nodes.
- */
+/* Collective steps over any transport: agreeing on a failure, gathering messages, finding nodes. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,10 +70,8 @@ static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text
 	return rc;
 }
 
-/*
- * Distance of an error from the cause: a rank with -ECANCELED only stopped because another rank
- * failed, and a rank with -ETIMEDOUT may have waited for that rank.
- */
+/* Distance of an error from the cause: a rank with -ECANCELED only stopped because another rank
+ * failed, and a rank with -ETIMEDOUT may have waited for that rank. */
 static int measure_distance(int code)
 {
 	return code == 0 ? 3 : code == -ECANCELED ? 2 : code == -ETIMEDOUT;
@@ -137,10 +133,8 @@ void load_blobs_free(struct load_blobs *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/*
- * Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per
- * rank.
- */
+/* Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per
+ * rank. */
 static int alloc_blobs(struct load_blobs *b, uint32_t ranks, bool kept, uint64_t step,
 		       void **round)
 {
@@ -255,10 +249,8 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 	return rc;
 }
 
-/*
- * Copy the intersection of two stretches of a message: @n bytes from its byte @at on, and @m bytes
- * from byte @from on.
- */
+/* Copy the intersection of two stretches of a message: @n bytes from its byte @at on, and @m bytes
+ * from byte @from on. */
 static void copy_common(char *to, uint64_t at, uint64_t n, const char *src, uint64_t from,
 			uint64_t m)
 {
@@ -383,9 +375,8 @@ int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 	return rc;
 }
 
-/*
- * A hash that identifies the node of this process. Properties that are not available are left out.
- */
+/* A hash that identifies the node of this process. Properties that are not available are left
+ * out. */
 static int hash_machine(uint64_t out[2])
 {
 	dcp_auto_file FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -466,10 +457,8 @@ void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx)
 	s->ctx = ctx;
 	s->rc = 0;
 	s->done = false;
-	/*
-	 * Signals belong to the program, so the thread blocks them; SIGXFSZ too, so that exceeding
-	 * a limit of file sizes is an error.
-	 */
+	/* Signals belong to the program, so the thread blocks them; SIGXFSZ too, so that exceeding
+	 * a limit of file sizes is an error. */
 	sigfillset(&all);
 	/* raised in the thread that reads a mapped file that was truncated */
 	sigdelset(&all, SIGBUS);

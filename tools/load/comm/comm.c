@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table of transports.
- */
+/* The table of transports. */
 #include "tools/load/comm/comm.h"
 
 #include <dlfcn.h>
@@ -16,9 +14,7 @@
 
 #include "core/base/base.h"
 
-/*
- * The transport of one process.
- */
+/* The transport of one process. */
 
 static int alone_allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
@@ -68,10 +64,8 @@ static int load_alone_open(const struct dcpload_comm_config *config, struct dcpl
 	return 0;
 }
 
-/*
- * Opens libdcpload-mpi.so: beside the library or program that contains this code, in the folder
- * load/ there (as in a build tree), or on the system's search path.
- */
+/* Opens libdcpload-mpi.so: beside the library or program that contains this code, in the folder
+ * load/ there (as in a build tree), or on the system's search path. */
 
 #define MODULE "libdcpload-mpi.so"
 
@@ -96,10 +90,8 @@ static bool find_module(const char *folder, char *out, size_t size)
 	       access(out, F_OK) == 0;
 }
 
-/*
- * Opened with global symbols, because Open MPI's plugins look for those of Open MPI. Never closed,
- * as Open MPI cannot be unloaded.
- */
+/* Opened with global symbols, because Open MPI's plugins look for those of Open MPI. Never closed,
+ * as Open MPI cannot be unloaded. */
 static void *open_module(char *why, size_t size)
 {
 	const int flags = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;

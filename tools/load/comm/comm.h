@@ -41,22 +41,16 @@ struct load_blobs {
 	uint64_t *n; /* by rank: bytes */
 	void *memory;
 };
-/*
- * Collective: give @n bytes, and get the bytes of all ranks; free @out with load_blobs_free(). A
- * failure is the same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB.
- */
+/* Collective: give @n bytes, and get the bytes of all ranks; free @out with load_blobs_free(). A
+ * failure is the same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB. */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/*
- * The same, but only rank 0 gets the messages: other ranks get out->n only, and hold no more than a
- * part of the messages at a time.
- */
+/* The same, but only rank 0 gets the messages: other ranks get out->n only, and hold no more than a
+ * part of the messages at a time. */
 int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/*
- * The same as load_gather(), for a record that has @n bytes on every rank. -EPROTO: the sizes
- * differ, so ranks run different releases.
- */
+/* The same as load_gather(), for a record that has @n bytes on every rank. -EPROTO: the sizes
+ * differ, so ranks run different releases. */
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);
@@ -65,10 +59,8 @@ void load_blobs_free(struct load_blobs *b);
 struct load_alike {
 	const char *name, *value;
 };
-/*
- * Collective. Check that all ranks have the same values of the @n options. -EINVAL: @err names an
- * option that differs, and both values; -EPROTO: ranks run different releases.
- */
+/* Collective. Check that all ranks have the same values of the @n options. -EINVAL: @err names an
+ * option that differs, and both values; -EPROTO: ranks run different releases. */
 int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
 		 struct dcpload_error *err, int timeout_ms);
 /* Collective. The same as alltoallv() of @comm, done by gathering the messages of every rank, 16
@@ -85,14 +77,10 @@ int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes,
 	       struct dcpload_error *err, int timeout_ms);
 
-/*
- * module: the function that libdcpload-mpi.so exports for libdcpload.
- */
+/* module: the function that libdcpload-mpi.so exports for libdcpload. */
 
-/*
- * Open MPI_COMM_WORLD (@mpi_comm NULL), or a duplicate of the MPI_Comm that @mpi_comm points to.
- * @abi: DCPLOAD_ABI of the caller; @expect: the expected number of ranks, 0: any number.
- */
+/* Open MPI_COMM_WORLD (@mpi_comm NULL), or a duplicate of the MPI_Comm that @mpi_comm points to.
+ * @abi: DCPLOAD_ABI of the caller; @expect: the expected number of ranks, 0: any number. */
 DCPLOAD_API int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t expect,
 				 int timeout_ms, struct dcpload_comm **out,
 				 struct dcpload_error *err);
@@ -130,10 +118,8 @@ const char *load_job_transport(void);
 /* Number of ranks that a launcher of MPI programs has set; 0: not set. */
 uint32_t load_job_mpi_ranks(void);
 
-/*
- * Time for all ranks to connect: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the variable
- * is not a number of seconds.
- */
+/* Time for all ranks to connect: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the variable
+ * is not a number of seconds. */
 int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err);
 
 /*
@@ -160,10 +146,8 @@ struct load_wish {
 	uint32_t color, key;
 };
 
-/*
- * The group of rank @own is the ranks with its color, ordered by key: the first rank of the group,
- * the number of its ranks, and the position of @own.
- */
+/* The group of rank @own is the ranks with its color, ordered by key: the first rank of the group,
+ * the number of its ranks, and the position of @own. */
 static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, uint32_t own,
 				  uint32_t *n, uint32_t *place)
 {

@@ -75,10 +75,8 @@ static bool is_same(const char *a, const char *b)
 	return get_env(a) && get_env(b) && strcmp(get_env(a), get_env(b)) == 0;
 }
 
-/*
- * Was the process started by srun --mpi=pmi2? Open MPI seldom supports that, and then ends the
- * process. If srun started the daemons of another mpiexec, the numbers differ.
- */
+/* Was the process started by srun --mpi=pmi2? Open MPI seldom supports that, and then ends the
+ * process. If srun started the daemons of another mpiexec, the numbers differ. */
 static bool is_pmi_of_srun(void)
 {
 	return is_same("PMI_RANK", "SLURM_PROCID") &&
@@ -228,10 +226,8 @@ static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
 	return LOAD_SPREAD_UNKNOWN;
 }
 
-/*
- * DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself;
- * otherwise ports chosen by the job's id, below those that systems give to outgoing connections.
- */
+/* DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself;
+ * otherwise ports chosen by the job's id, below those that systems give to outgoing connections. */
 static int find_port(struct load_launch *job, struct dcpload_error *err)
 {
 	uint64_t port;
@@ -277,10 +273,8 @@ static int find_ranks(const struct launcher *l, struct load_launch *job,
 	return rc < 0 ? rc : 0;
 }
 
-/*
- * The first launcher that has set both numbers, otherwise the first that has set one of them; NULL:
- * none has.
- */
+/* The first launcher that has set both numbers, otherwise the first that has set one of them; NULL:
+ * none has. */
 static const struct launcher *find_launcher(void)
 {
 	for (int least = 2; least; least--)

@@ -51,10 +51,8 @@ void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t 
 
 int load_random(void *p, size_t n);
 
-/*
- * A socket that listens on the first free port of @nports (0: any port), on all addresses, or if
- * @only is set, on that address alone. A negative errno.
- */
+/* A socket that listens on the first free port of @nports (0: any port), on all addresses, or if
+ * @only is set, on that address alone. A negative errno. */
 int load_listen(const struct load_address *only, uint16_t port, uint16_t nports);
 
 /* Sockets of this node, which have numbers like ports. */
@@ -77,27 +75,20 @@ bool load_address_same_host(const struct load_address *a, const struct load_addr
  * for @n more entries. Returns the result of poll(), or a negative errno; after a signal 0. */
 struct pollfd;
 int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
-/*
- * Let this process open a connection to each of @ranks ranks, if its hard limit allows it. -EMFILE.
- */
+/* Let this process open a connection to each of @ranks ranks, if its hard limit allows it.
+ * -EMFILE. */
 int load_raise_limit(uint32_t ranks, struct dcpload_error *err);
 
-/*
- * Bytes of memory that load_meet() needs, because it allocates nothing itself. Depends on @rank,
- * @ranks and @nports.
- */
+/* Bytes of memory that load_meet() needs, because it allocates nothing itself. Depends on @rank,
+ * @ranks and @nports. */
 size_t load_meet_room(const struct load_meeting *m);
 
-/*
- * Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking,
- * close-on-exec, -1: none. The caller closes them, also after a failure.
- */
+/* Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking,
+ * close-on-exec, -1: none. The caller closes them, also after a failure. */
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);
 
-/*
- * secret: a random text that only the processes of one user can read, on every node that has the
- * user's home directory.
- */
+/* secret: a random text that only the processes of one user can read, on every node that has the
+ * user's home directory. */
 
 #define LOAD_SECRET_BYTES 64
 
@@ -169,9 +160,8 @@ bool load_proof_is(const struct load_meeting *m, const char *side, const struct 
 
 /* 1: @n bytes are in s->in; 0: not yet; -ECONNRESET: the other end has closed; another errno. */
 int load_shake_read(struct shake *s, size_t n);
-/*
- * Send a short message, which fits the socket's buffer. A negative errno if not all of it was sent.
- */
+/* Send a short message, which fits the socket's buffer. A negative errno if not all of it was
+ * sent. */
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
@@ -184,17 +174,13 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 
 #define LOAD_MAX_ADDRESSES 8
 
-/*
- * The addresses at which rank 0 may be, at most @most. Resolves m->host, repeatedly until the
- * deadline.
- */
+/* The addresses at which rank 0 may be, at most @most. Resolves m->host, repeatedly until the
+ * deadline. */
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
 		 size_t most, struct dcpload_error *err);
 
-/*
- * line: one connection of the transport over TCP. In each call a frame is sent and a frame is
- * received.
- */
+/* line: one connection of the transport over TCP. In each call a frame is sent and a frame is
+ * received. */
 
 enum load_frame_kind {
 	LOAD_FRAME_DATA = 1,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The two sides of a meeting. Rank 0 takes connections until every rank is there; each other rank
- * tries all places where rank 0 may listen (below).
- */
+/* The two sides of a meeting. Rank 0 takes connections until every rank is there; each other rank
+ * tries all places where rank 0 may listen (below). */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -224,10 +222,8 @@ static void on_proof(struct host *h, struct shake *s)
 	load_shake_end(s);
 }
 
-/*
- * Find a place for another connection: a free place, or the place of a connection whose time is
- * over.
- */
+/* Find a place for another connection: a free place, or the place of a connection whose time is
+ * over. */
 static struct shake *find_place(struct host *h, int64_t now)
 {
 	struct shake *oldest = &h->pending[0];
@@ -391,10 +387,8 @@ int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
 		       : host_meeting(m, deadline, fd, err);
 }
 
-/*
- * The other ranks of a meeting: try all addresses and ports where rank 0 may listen, at the same
- * time, until one proves to be rank 0.
- */
+/* The other ranks of a meeting: try all addresses and ports where rank 0 may listen, at the same
+ * time, until one proves to be rank 0. */
 
 #define AGAIN_MS 20 /* pause before a place is tried again; doubles */
 #define AGAIN_MOST_MS 500
@@ -541,9 +535,8 @@ static int report_late(const struct load_meeting *m, const struct place *places,
 	const struct place *best = places;
 	char at[64];
 
-	/*
-	 * Report the most useful finding: an answer, otherwise an error that is not ECONNREFUSED.
-	 */
+	/* Report the most useful finding: an answer, otherwise an error that is not
+	 * ECONNREFUSED. */
 	for (size_t i = 0; i < n; i++) {
 		const struct place *p = &places[i];
 

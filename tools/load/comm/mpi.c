@@ -92,10 +92,8 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 			 timeout_ms / 1000.0);
 }
 
-/*
- * Uses memory of its own, which is leaked if the operation does not end: MPI may write to it when
- * the caller's memory is gone.
- */
+/* Uses memory of its own, which is leaked if the operation does not end: MPI may write to it when
+ * the caller's memory is gone. */
 static int mpi_allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
 	struct mpi *t = ctx;
@@ -275,10 +273,8 @@ static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 
 	if (rc < 0)
 		return rc;
-	/*
-	 * The color of MPI is a non-negative int, so the first rank of the group is the color; the
-	 * key is the position in the group.
-	 */
+	/* The color of MPI is a non-negative int, so the first rank of the group is the color; the
+	 * key is the position in the group. */
 	first = load_group(all, t->comm.ranks, t->comm.rank, &n, &place);
 	code = MPI_Comm_split(t->c, (int)first, (int)place, &c);
 	if (code != MPI_SUCCESS)

@@ -76,10 +76,8 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 	struct load_line *l = &t->line[rank];
 
 	if (rc == -ECANCELED) {
-		/*
-		 * The code comes from another process; if it were not negative, it would look like
-		 * success.
-		 */
+		/* The code comes from another process; if it were not negative, it would look like
+		 * success. */
 		load_fail(&t->failed, l->why.code < 0 ? l->why.code : -EPROTO, "%s",
 			  l->why.text);
 		return tcp_break(t, t->failed.code,
@@ -110,10 +108,8 @@ static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
 	return tcp_break(t, -ETIMEDOUT, (int32_t)rank);
 }
 
-/*
- * Wait for the events of t->poll. 1; 0: the deadline has passed; a negative errno, after which the
- * communicator is broken.
- */
+/* Wait for the events of t->poll. 1; 0: the deadline has passed; a negative errno, after which the
+ * communicator is broken. */
 static int tcp_poll(struct tcp *t, int64_t deadline)
 {
 	int64_t left = deadline - dcp_now_ms();
@@ -131,10 +127,8 @@ static int tcp_poll(struct tcp *t, int64_t deadline)
 
 /* ---- calls ---- */
 
-/*
- * Rank 0: called when @rank closed its connection before the call was over, to read the reason if
- * it sent one.
- */
+/* Rank 0: called when @rank closed its connection before the call was over, to read the reason if
+ * it sent one. */
 static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 {
 	char none;
@@ -180,10 +174,8 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 	return 0;
 }
 
-/*
- * Rank 0: send @all to every rank. When a rank proves to be gone, others may have received it
- * already: so this call succeeds and the next one fails.
- */
+/* Rank 0: send @all to every rank. When a rank proves to be gone, others may have received it
+ * already: so this call succeeds and the next one fails. */
 static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
@@ -361,10 +353,8 @@ static bool is_near(const struct tcp *t)
 				     load_address_is_loopback(&a));
 }
 
-/*
- * Turn @t into a communicator of the ranks that meet as @m says. Closes the listener of @m, and on
- * failure @t.
- */
+/* Turn @t into a communicator of the ranks that meet as @m says. Closes the listener of @m, and on
+ * failure @t. */
 static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm **out,
 		    struct dcpload_error *err)
 {
@@ -405,10 +395,8 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 	return rc;
 }
 
-/*
- * Find the key of the job: the secret of the caller, that of the launcher, or that of the user's
- * file. On one node no key is needed.
- */
+/* Find the key of the job: the secret of the caller, that of the launcher, or that of the user's
+ * file. On one node no key is needed. */
 static int find_key(const struct dcpload_comm_config *config, const struct load_launch *job,
 		    struct load_meeting *m, struct dcpload_error *err)
 {
@@ -479,10 +467,8 @@ struct invitation {
 	struct load_address at;
 };
 
-/*
- * The address at which the others reach this rank: that of its connections, if it is the same for
- * all; otherwise .n is 0.
- */
+/* The address at which the others reach this rank: that of its connections, if it is the same for
+ * all; otherwise .n is 0. */
 static struct load_address own_address(const struct tcp *t)
 {
 	struct load_address own = { .n = 0 };
@@ -499,10 +485,8 @@ static struct load_address own_address(const struct tcp *t)
 	return own;
 }
 
-/*
- * A leader listens on the address of its connections; on all addresses if it is connected only
- * within its node while other ranks are not.
- */
+/* A leader listens on the address of its connections; on all addresses if it is connected only
+ * within its node while other ranks are not. */
 static void invite_followers(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
 	const struct load_address this_node = LOAD_THIS_NODE, own = own_address(t);
@@ -522,10 +506,8 @@ static void invite_followers(const struct tcp *t, struct load_meeting *m, struct
 		in->at = got;
 }
 
-/*
- * Find the address of @leader. A leader that reaches rank 0 through the loopback device is on the
- * machine of rank 0.
- */
+/* Find the address of @leader. A leader that reaches rank 0 through the loopback device is on the
+ * machine of rank 0. */
 static int accept_invitation(const struct tcp *t, uint32_t leader, const struct invitation *in,
 			     struct load_meeting *m)
 {
@@ -571,10 +553,8 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	if (rc < 0)
 		return rc;
 	leader = load_group(wishes, t->comm.ranks, t->comm.rank, &m.ranks, &m.rank);
-	/*
-	 * Checked before the ranks meet, because after that a failing rank could not notify the
-	 * others.
-	 */
+	/* Checked before the ranks meet, because after that a failing rank could not notify the
+	 * others. */
 	sub = tcp_alloc(&m);
 	in.code = sub ? 0 : -ENOMEM;
 	if (sub && leader == t->comm.rank && m.ranks > 1)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One execution: through slots or want by want, then what a view must decode, and the objects.
- */
+/* One execution: through slots or want by want, then what a view must decode, and the objects. */
 #include "tools/load/load.h"
 
 #include <errno.h>
@@ -94,10 +92,8 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0 && !p->given_up; i++) {
 		if (!p->want[i].through_view)
 			continue;
-		/*
-		 * Memory of other ways of reading is freed by now, except the window and the
-		 * rounds.
-		 */
+		/* Memory of other ways of reading is freed by now, except the window and the
+		 * rounds. */
 		p->report.staging = DCP_MAX(p->report.staging, count_held(p) + size);
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The way of the ranks of a job: rounds of messages, as load.h describes them. While the messages
- * of a round are exchanged, a thread reads for the next round.
- */
+/* The way of the ranks of a job: rounds of messages, as load.h describes them. While the messages
+ * of a round are exchanged, a thread reads for the next round. */
 #include "tools/load/load.h"
 
 #include <string.h>
@@ -76,9 +74,8 @@ static int pack_messages(struct dcpload_plan *p, uint64_t stripe, const uint8_t 
 	return rc;
 }
 
-/*
- * The same if every rank needs the whole stripe: its stretches are copied to the device unpacked.
- */
+/* The same if every rank needs the whole stripe: its stretches are copied to the device
+ * unpacked. */
 static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 {
 	const struct dcp_chunks *c = p->chunks;
@@ -117,10 +114,8 @@ static void expect_parts(struct dcpload_plan *p, uint64_t first)
 	}
 }
 
-/*
- * Place the bytes that this rank needs of @stripe, from the message @from, or from @slot if it has
- * the whole stripe. With @rc < 0 only skip them.
- */
+/* Place the bytes that this rank needs of @stripe, from the message @from, or from @slot if it has
+ * the whole stripe. With @rc < 0 only skip them. */
 static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
 		       const uint8_t *from, const uint8_t *slot, int rc)
 {
@@ -148,10 +143,8 @@ static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t s
 	return p->ship && rc == 0 ? load_ship_end(p->ship) : rc;
 }
 
-/*
- * Exchange messages between devices. First all ranks learn whether a rank has failed; they learn of
- * later failures in the next round, or at the end.
- */
+/* Exchange messages between devices. First all ranks learn whether a rank has failed; they learn of
+ * later failures in the next round, or at the end. */
 static int send_between_devices(struct load_pass *s, int *failed, struct dcpload_error *err)
 {
 	struct dcpload_plan *p = s->p;

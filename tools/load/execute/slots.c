@@ -305,10 +305,8 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 	return rc;
 }
 
-/*
- * The number of reading threads: one for each slot, because a thread waits for the disk most of the
- * time; with a device, whose slots also wait for copies, one for every two slots.
- */
+/* The number of reading threads: one for each slot, because a thread waits for the disk most of the
+ * time; with a device, whose slots also wait for copies, one for every two slots. */
 static uint32_t count_fillers(const struct dcpload_plan *p)
 {
 	uint64_t bytes, slots;

@@ -29,17 +29,13 @@ struct load_rooms {
 	void *stored, *got, *expected;
 };
 
-/*
- * Compares the destinations with views of the checkpoint. A view reads a tensor without chunks,
- * windows or messages.
- */
+/* Compares the destinations with views of the checkpoint. A view reads a tensor without chunks,
+ * windows or messages. */
 
 enum { BAND = 1 << 20 };
 
-/*
- * Compare @n bytes at @at of a destination. Bytes on a device are first copied to @got, a buffer of
- * BAND bytes.
- */
+/* Compare @n bytes at @at of a destination. Bytes on a device are first copied to @got, a buffer of
+ * BAND bytes. */
 static int compare_bytes(const struct dcpload_plan *p, const struct load_target *t,
 			 const char *at, const char *expected, uint64_t n, void *got)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Every rank reads for itself, from the page cache or from servers: several threads read runs
- * directly into the destinations. Bytes that must be converted go through a small buffer.
- */
+/* Every rank reads for itself, from the page cache or from servers: several threads read runs
+ * directly into the destinations. Bytes that must be converted go through a small buffer. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

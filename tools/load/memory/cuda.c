@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * GPUs of NVIDIA, by the driver API. As in the CUDA runtime, the primary context is used, so that
- * memory and streams of the caller can be used; it is current only during a call.
- */
+/* GPUs of NVIDIA, by the driver API. As in the CUDA runtime, the primary context is used, so that
+ * memory and streams of the caller can be used; it is current only during a call. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -507,10 +505,8 @@ static int open_bounce(struct cuda *c)
 	return rc;
 }
 
-/*
- * Copies through memory that is never freed: such copies do not wait in the driver, where no
- * timeout applies, and an abandoned copy writes nowhere else.
- */
+/* Copies through memory that is never freed: such copies do not wait in the driver, where no
+ * timeout applies, and an abandoned copy writes nowhere else. */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = get_cuda(d);

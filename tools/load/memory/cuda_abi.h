@@ -136,8 +136,6 @@ struct load_cuda_driver {
 	int gpus;
 };
 
-/*
- * -ELIBACC: no library; -ELIBBAD: the library is too old, or lacks a function; -ENODEV: no GPU. The
- * library stays open, because it cannot be closed.
- */
+/* -ELIBACC: no library; -ELIBBAD: the library is too old, or lacks a function; -ENODEV: no GPU. The
+ * library stays open, because it cannot be closed. */
 int load_cuda_driver(struct load_cuda_driver *out, struct dcpload_error *err);

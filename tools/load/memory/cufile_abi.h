@@ -77,10 +77,8 @@ struct load_cufile_event {
 	X(LOAD_CUFILE_ERROR, cuFileBufRegister, (const void *base, size_t n, int flags))       \
 	X(LOAD_CUFILE_ERROR, cuFileBufDeregister, (const void *base))                          \
 	X(ssize_t, cuFileRead, (void *handle, void *base, size_t n, off_t off, off_t at))
-/*
- * Functions that older libraries may lack: first the functions for batches, then those that
- * describe the driver.
- */
+/* Functions that older libraries may lack: first the functions for batches, then those that
+ * describe the driver. */
 #define LOAD_CUFILE_MORE(X)                                                                    \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSetUp, (void **batch, unsigned n))                   \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSubmit,                                              \

@@ -51,19 +51,15 @@ struct load_gds {
 	char why[400];
 };
 
-/*
- * Is nvidia-fs loaded? Without its device files, as in a container that was not given them, opening
- * cuFile would close descriptor 0.
- */
+/* Is nvidia-fs loaded? Without its device files, as in a container that was not given them, opening
+ * cuFile would close descriptor 0. */
 static int find_driver(bool *loaded, char *why, size_t size)
 {
 	dcp_auto_fd int modules = open("/proc/modules", O_RDONLY | O_CLOEXEC);
 	char byte;
 
-	/*
-	 * cuFile reads this file to look for modules; if it cannot read it, it tries again for
-	 * ever.
-	 */
+	/* cuFile reads this file to look for modules; if it cannot read it, it tries again for
+	 * ever. */
 	if (modules < 0 || read(modules, &byte, 1) < 0) {
 		snprintf(why, size, "cuFile needs /proc/modules, which cannot be read: %s",
 			 strerror(errno));
@@ -123,10 +119,8 @@ static int open_driver(struct load_gds *g, bool loaded, char *why, size_t size)
 	return rc;
 }
 
-/*
- * Open the library and find its functions; those for batches only if it has all of them. *loaded:
- * nvidia-fs is loaded.
- */
+/* Open the library and find its functions; those for batches only if it has all of them. *loaded:
+ * nvidia-fs is loaded. */
 static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size)
 {
 #define NAME(result, name, arguments) #name,
@@ -310,10 +304,8 @@ static void give_batch(struct load_gds *g, void *id)
 		g->call.cuFileBatchIODestroy(id);
 }
 
-/*
- * Wait for the @n reads of a submitted batch: at most half the job's timeout, so that this rank can
- * report before the other ranks give up.
- */
+/* Wait for the @n reads of a submitted batch: at most half the job's timeout, so that this rank can
+ * report before the other ranks give up. */
 static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, uint32_t n,
 		       char *why, size_t size)
 {

@@ -163,10 +163,8 @@ static FILE *open_file(const char *fmt, ...)
 	return n < (int)sizeof(path) ? fopen(path, "re") : NULL;
 }
 
-/*
- * Read the number after @name at the beginning of a line; @name "": the first number of the file.
- * @f may be NULL.
- */
+/* Read the number after @name at the beginning of a line; @name "": the first number of the file.
+ * @f may be NULL. */
 static bool number_of(FILE *f, const char *name, uint64_t *out)
 {
 	char line[256];
@@ -184,10 +182,8 @@ static bool number_of(FILE *f, const char *name, uint64_t *out)
 	return false;
 }
 
-/*
- * The memory that is left below the limit of the cgroup @dir. Inactive pages of files do not count
- * as used, because the kernel reclaims them first.
- */
+/* The memory that is left below the limit of the cgroup @dir. Inactive pages of files do not count
+ * as used, because the kernel reclaims them first. */
 static uint64_t left_in(const char *dir, const char *limit, const char *used, const char *cache)
 {
 	dcp_auto_file FILE *max = open_file("%s/%s", dir, limit),

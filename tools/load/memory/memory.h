@@ -51,20 +51,15 @@ struct load_memory {
 	int (*map)(struct load_device *d, const struct load_shared *shared, uint64_t bytes,
 		   void **out);
 	int (*unmap)(struct load_device *d, void *p);
-	/*
-	 * enter() lets other libraries use the device in this thread; leave() ends that. Any
-	 * thread.
-	 */
+	/* enter() lets other libraries use the device in this thread; leave() ends that. Any
+	 * thread. */
 	int (*enter)(struct load_device *d);
 	void (*leave)(struct load_device *d);
-	/*
-	 * The kind of memory that the caller's address @p points into: enum dcpload_memory. -EXDEV:
-	 * memory of another device.
-	 */
+	/* The kind of memory that the caller's address @p points into: enum dcpload_memory. -EXDEV:
+	 * memory of another device. */
 	int (*kind_of)(struct load_device *d, const void *p);
-	/*
-	 * Let the device read host memory by itself: copies from it do not wait for the processor.
-	 */
+	/* Let the device read host memory by itself: copies from it do not wait for the
+	 * processor. */
 	int (*pin)(struct load_device *d, void *p, uint64_t n);
 	void (*unpin)(struct load_device *d, void *p);
 	int (*lane_open)(struct load_device *d, void **lane);
@@ -80,17 +75,13 @@ struct load_memory {
 	int (*passed)(struct load_device *d, void *mark);
 	/* Queue the setting of @n bytes to zero. */
 	int (*clear)(struct load_device *d, void *lane, void *p, uint64_t n);
-	/*
-	 * Queue a copy of @n bytes of host memory; or a copy of the runs of @s, which begin at
-	 * @src, to @dst + s->dst and on.
-	 */
+	/* Queue a copy of @n bytes of host memory; or a copy of the runs of @s, which begin at
+	 * @src, to @dst + s->dst and on. */
 	int (*copy)(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n);
 	int (*copy_runs)(struct load_device *d, void *lane, char *dst, const uint8_t *src,
 			 const struct dcp_strided *s);
-	/*
-	 * Queue the kernel that places bytes that are on the device: @n jobs, which are in device
-	 * memory and have @blocks blocks in all (scatter.h). Only if d->scatters.
-	 */
+	/* Queue the kernel that places bytes that are on the device: @n jobs, which are in device
+	 * memory and have @blocks blocks in all (scatter.h). Only if d->scatters. */
 	int (*scatter)(struct load_device *d, void *lane, const struct load_job *jobs,
 		       uint32_t n, uint64_t blocks);
 };
@@ -100,10 +91,8 @@ struct load_device {
 	const struct load_memory *kind;
 	_Atomic uint32_t users;
 	uint32_t number;
-	/*
-	 * Timeout of zero() and fetch(): half the job's timeout, so that this rank can report a
-	 * failure before the other ranks give up.
-	 */
+	/* Timeout of zero() and fetch(): half the job's timeout, so that this rank can report a
+	 * failure before the other ranks give up. */
 	int timeout_ms;
 	bool scatters; /* the device has the kernel of scatter.h */
 	bool late;     /* a wait timed out: until the next plan or execution, waits only poll */
@@ -166,48 +155,34 @@ static inline bool load_block_has(const struct load_block *b, const void *at)
  * happens. */
 void load_device_near(struct load_device *d, void *p, uint64_t n);
 
-/*
- * Wait until @mark is passed; when d->late, only poll. -ETIMEDOUT, or a failure of the work before
- * the mark.
- */
+/* Wait until @mark is passed; when d->late, only poll. -ETIMEDOUT, or a failure of the work before
+ * the mark. */
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
 /* The same for all work that is queued on @lane. */
 int load_device_settle(struct load_device *d, void *mark, void *lane, int timeout_ms);
 
-/*
- * May abandoned copies and kernels still run? If so, memory that they use must not be freed. NULL:
- * no.
- */
+/* May abandoned copies and kernels still run? If so, memory that they use must not be freed. NULL:
+ * no. */
 bool load_device_runs(struct load_device *d);
-/*
- * Record that memory of @d is kept until the process ends, and the reason; the report shows the
- * first reason.
- */
+/* Record that memory of @d is kept until the process ends, and the reason; the report shows the
+ * first reason. */
 void load_device_keep(struct load_device *d, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/*
- * If @rc, which a function of the table returned, is a failure, describe it, and also say that
- * memory is kept if load_device_runs(). Returns @rc.
- */
+/* If @rc, which a function of the table returned, is a failure, describe it, and also say that
+ * memory is kept if load_device_runs(). Returns @rc. */
 int load_device_said(struct load_device *d, int rc, struct dcpload_error *err);
 
 /* ---- each kind ---- */
 
-/*
- * Open GPU @number; -1: the GPU for @local. -ENODEV: there is none; -ELIBACC, -ELIBBAD: the
- * driver's library is missing, or too old.
- */
+/* Open GPU @number; -1: the GPU for @local. -ENODEV: there is none; -ELIBACC, -ELIBBAD: the
+ * driver's library is missing, or too old. */
 int load_cuda_open(int number, uint32_t local, struct load_device **out,
 		   struct dcpload_error *err);
-/*
- * Describe the driver and the GPUs of this machine in one line, without using a GPU: 0, or errors
- * as above.
- */
+/* Describe the driver and the GPUs of this machine in one line, without using a GPU: 0, or errors
+ * as above. */
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);
-/*
- * Describe whether several processes can share the first GPU: 1 if they can use it and each other's
- * memory.
- */
+/* Describe whether several processes can share the first GPU: 1 if they can use it and each other's
+ * memory. */
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err);
 /* The CUDA version of the driver, "12.4", without access to a GPU; NULL: there is no driver. */
 const char *load_cuda_library(void);
@@ -232,15 +207,12 @@ uint64_t load_room_of(const char *root, char *what, size_t size);
 
 struct load_gds;
 
-/*
- * Allocate @n bytes of memory of @d as the target of reads; a read takes at most @timeout_ms.
- * -ELIBACC, -ENODEV, ...: cuFile cannot be used here; the reason is in @why, of @size bytes.
- */
+/* Allocate @n bytes of memory of @d as the target of reads; a read takes at most @timeout_ms.
+ * -ELIBACC, -ENODEV, ...: cuFile cannot be used here; the reason is in @why, of @size bytes. */
 int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct load_gds **out,
 		  char *why, size_t size);
-/*
- * @keep: the memory is kept until the process ends, because copies on the device may still use it.
- */
+/* @keep: the memory is kept until the process ends, because copies on the device may still use
+ * it. */
 void load_gds_close(struct load_gds *g, bool keep);
 /* Describe the state of cuFile on this machine in one line; 0, or an error as above. */
 int load_gds_probe(char *found, size_t size);
@@ -313,24 +285,18 @@ struct load_link_kind {
 	 */
 	int (*meet)(struct load_link *l, const void *const *send, const uint64_t *nsend,
 		    void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);
-	/*
-	 * Collective. Exchange the messages, as alltoallv() of struct dcpload_comm. They have
-	 * arrived when it returns.
-	 */
+	/* Collective. Exchange the messages, as alltoallv() of struct dcpload_comm. They have
+	 * arrived when it returns. */
 	int (*exchange)(struct load_link *l, const void *const *send, const uint64_t *nsend,
 			void *const *recv, const uint64_t *nrecv);
-	/*
-	 * Collective. Each rank gives @bytes, at rank * @bytes of @all, and gets the bytes of all
-	 * ranks.
-	 */
+	/* Collective. Each rank gives @bytes, at rank * @bytes of @all, and gets the bytes of all
+	 * ranks. */
 	int (*gather)(struct load_link *l, void *all, uint64_t bytes);
 	/* alltoallv() of messages in host memory; NULL: it has none. */
 	int (*alltoallv)(struct load_link *l, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, struct dcpload_error *err);
-	/*
-	 * Collective. End an execution that had the result @rc. A failure: other ranks may still
-	 * have the memory of this rank mapped.
-	 */
+	/* Collective. End an execution that had the result @rc. A failure: other ranks may still
+	 * have the memory of this rank mapped. */
 	int (*end)(struct load_link *l, int rc);
 };
 

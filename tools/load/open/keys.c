@@ -156,10 +156,8 @@ int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *
 	return load_fail_err(err, rc, &own);
 }
 
-/*
- * Find the object, or else the tensor, of a key: one of the two is filled, in memory of ck->answer.
- * Returns as load_find().
- */
+/* Find the object, or else the tensor, of a key: one of the two is filled, in memory of ck->answer.
+ * Returns as load_find(). */
 static int find_either(struct dcpload *ck, const char *key, struct dcp_object *o,
 		       struct dcp_tensor *t, struct dcp_err *err)
 {
@@ -220,10 +218,8 @@ int dcpload_pieces(struct dcpload *ck, const char *key, const struct dcpload_pie
 
 /* ---- all ---- */
 
-/*
- * Find the first row of @kind after number *next; @entry: only rows that are entries of torch's
- * metadata. 1 or 0.
- */
+/* Find the first row of @kind after number *next; @entry: only rows that are entries of torch's
+ * metadata. 1 or 0. */
 static int next_row(struct dcpload *ck, enum dcp_row_kind kind, bool entry, uint64_t *next,
 		    struct dcp_row *row)
 {
@@ -312,10 +308,8 @@ int dcpload_next_entry(struct dcpload *ck, uint64_t *next, struct dcpload_entry 
 
 enum { SELECT_MEMORY = 64 << 20 }; /* of one tensor */
 
-/*
- * Is @word the component @s, or the part of @s before its first dot or slash? Some frameworks nest
- * in this way.
- */
+/* Is @word the component @s, or the part of @s before its first dot or slash? Some frameworks nest
+ * in this way. */
 static bool is_word(const char *s, const char *word)
 {
 	size_t n = strlen(word);
@@ -367,10 +361,8 @@ static bool is_weight(const struct dcp_version *v, const struct dcp_tensor *t)
 	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
 }
 
-/*
- * Is @t a tensor inside an object (in a tuple) whose path is one of the first @n leading parts of
- * the path of @t? @key: scratch.
- */
+/* Is @t a tensor inside an object (in a tuple) whose path is one of the first @n leading parts of
+ * the path of @t? @key: scratch. */
 static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, size_t n,
 		      struct dcp_buf *key)
 {
@@ -387,10 +379,8 @@ static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, s
 	return false;
 }
 
-/*
- * Does @glob match the path of @t or a leading part of it? Tensors inside an object have no path of
- * their own. @path: scratch.
- */
+/* Does @glob match the path of @t or a leading part of it? Tensors inside an object have no path of
+ * their own. @path: scratch. */
 static bool is_ignored(const struct dcp_version *v, const char *glob,
 		       const struct dcp_tensor *t, struct dcp_buf *path)
 {

@@ -209,10 +209,8 @@ static const char *file_of(const struct dcp_json *options, const char *name)
 	return NULL;
 }
 
-/*
- * Open the layouts; if the source is the directory of a rank, include the file of its layout, if
- * the mount has one.
- */
+/* Open the layouts; if the source is the directory of a rank, include the file of its layout, if
+ * the mount has one. */
 static int open_layouts(struct dcpload *ck, struct dcp_err *err)
 {
 	dcp_auto_free char *config = load_config_dir(), *path = NULL;
@@ -299,10 +297,8 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
-/*
- * Fail because this rank opened another content than rank @from, which may not read the file
- * @barred ("": it may read all).
- */
+/* Fail because this rank opened another content than rank @from, which may not read the file
+ * @barred ("": it may read all). */
 static int say_other(const struct dcpload *ck, uint32_t from, const char *barred,
 		     struct dcp_err *err)
 {
@@ -395,10 +391,8 @@ static int open_device(struct dcpload *ck, struct dcpload_error *err)
 	return rc;
 }
 
-/*
- * Collective. Files behind a mount and files in it have different numbers, so if one rank reads
- * through the mount, all do.
- */
+/* Collective. Files behind a mount and files in it have different numbers, so if one rank reads
+ * through the mount, all do. */
 static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 {
 	int rc, timeout = (int)ck->config.timeout_ms;
@@ -542,10 +536,8 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
-/*
- * Collective. Compare the options that all ranks must set alike; the version is taken from the
- * coordinator.
- */
+/* Collective. Compare the options that all ranks must set alike; the version is taken from the
+ * coordinator. */
 static int compare_config(const struct dcpload *ck, struct dcpload_error *err)
 {
 	static const char *const exchanges[] = { "auto", "never", "node", "all" };

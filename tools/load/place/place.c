@@ -21,10 +21,8 @@ enum {
 	LINE = 64,       /* bytes of a cache line */
 };
 
-/*
- * As memcpy(), for bytes that are not read again soon: long copies bypass the caches if the
- * processor can do that, because fetching @dst into the caches would cost as much as the copy.
- */
+/* As memcpy(), for bytes that are not read again soon: long copies bypass the caches if the
+ * processor can do that, because fetching @dst into the caches would cost as much as the copy. */
 static void copy_run(char *dst, const uint8_t *src, uint64_t n)
 {
 #ifdef __SSE2__
@@ -236,10 +234,8 @@ static enum load_number number_of(enum dcp_dtype t)
 	return numbers[t];
 }
 
-/*
- * Take the dimensions of the destination, and merge neighbours where possible. False: there are too
- * many.
- */
+/* Take the dimensions of the destination, and merge neighbours where possible. False: there are too
+ * many. */
 static bool take_target(struct load_job *j, const struct load_target *t)
 {
 	uint64_t shape[LOAD_SCATTER_TARGET + 1];

@@ -105,10 +105,8 @@ struct batch {
 	uint64_t blocks;
 	struct coming *coming;
 	size_t ncoming, cap_coming;
-	/*
-	 * chunk that ends with this batch; from LOAD_SHIP_THERE on: none, or another batch of the
-	 * chunk follows
-	 */
+	/* chunk that ends with this batch; from LOAD_SHIP_THERE on: none, or another batch of the
+	 * chunk follows */
 	size_t chunk;
 	void *mark;
 	int64_t began;
@@ -404,10 +402,8 @@ static int ship_stretch(struct load_ship *s)
 	return rc;
 }
 
-/*
- * Does the current batch bring the last bytes of some part? If so, its mark must cover the batches
- * before it, too.
- */
+/* Does the current batch bring the last bytes of some part? If so, its mark must cover the batches
+ * before it, too. */
 static int join_marks(struct load_ship *s, bool *some)
 {
 	struct batch *b = get_batch(s);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Places the bytes that parts need from a stretch of a file that was read: in host memory at once,
- * on a device by its ship.
- */
+/* Places the bytes that parts need from a stretch of a file that was read: in host memory at once,
+ * on a device by its ship. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Plans again with the same wants: for another version, for the same version after its files have
- * changed, or without files that cannot be read, if other files hold the same elements.
- */
+/* Plans again with the same wants: for another version, for the same version after its files have
+ * changed, or without files that cannot be read, if other files hold the same elements. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -220,10 +220,8 @@ static uint32_t slots_least(const struct dcpload_plan *p)
 	return p->devices ? DCP_DEVICE_SLOTS : DCP_SLOTS;
 }
 
-/*
- * The slots of a node's window and a page of its head count towards @staging of the ranks of the
- * node.
- */
+/* The slots of a node's window and a page of its head count towards @staging of the ranks of the
+ * node. */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
 	return dcp_slot_size(staging, slots_least(p),
@@ -245,10 +243,8 @@ static void name_in_job(const struct dcpload *ck, struct dcpload_error *err)
 			 rest + strspn(rest, "0123456789"));
 }
 
-/*
- * Collective: gather the ranges that ranks need of files, from the ranks of this node (*by_node) or
- * from all.
- */
+/* Collective: gather the ranges that ranks need of files, from the ranks of this node (*by_node) or
+ * from all. */
 static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
 			 struct dcpload_error *err)
 {
@@ -279,10 +275,8 @@ static void trim_chunks(struct dcpload_plan *p)
 	dcp_chunks_trim(p->chunks, files, n);
 }
 
-/*
- * Check that the ranges that rank @rank sent are inside files and in order, so that bytes outside
- * of a file are never read.
- */
+/* Check that the ranges that rank @rank sent are inside files and in order, so that bytes outside
+ * of a file are never read. */
 static int check_ranges(const struct dcpload_plan *p, uint32_t rank,
 			const struct dcp_chunk_range *v, uint64_t bytes,
 			struct dcpload_error *err)
@@ -336,10 +330,8 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
-/*
- * Does this rank read every want by itself, directly to the destination? It does for bytes in the
- * page cache, and for servers, because slots would make requests short and few at a time.
- */
+/* Does this rank read every want by itself, directly to the destination? It does for bytes in the
+ * page cache, and for servers, because slots would make requests short and few at a time. */
 static bool by_wants(const struct dcpload_plan *p)
 {
 	uint32_t io = p->report.io;
@@ -442,10 +434,8 @@ static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
 				: rc;
 }
 
-/*
- * Called if the ranks of a node cannot share memory: every rank reads for itself, unless the caller
- * requires NODE.
- */
+/* Called if the ranks of a node cannot share memory: every rank reads for itself, unless the caller
+ * requires NODE. */
 static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err)
 {
@@ -500,9 +490,8 @@ static int open_gds(struct dcpload_plan *p)
 	return p->there ? 0 : -ENOMEM;
 }
 
-/*
- * Make the ship that copies to the device: half the slots of this rank may be in flight at a time.
- */
+/* Make the ship that copies to the device: half the slots of this rank may be in flight at a
+ * time. */
 static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 		     struct dcpload_error *err)
 {
@@ -525,10 +514,8 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	return 0;
 }
 
-/*
- * Collective. Link the devices of all ranks. Appends to @why which link is used, and why others are
- * not.
- */
+/* Collective. Link the devices of all ranks. Appends to @why which link is used, and why others are
+ * not. */
 static void link_devices(struct dcpload_plan *p, char *why, size_t size)
 {
 	static const struct load_link_kind *const links[LOAD_LINKS] = { &load_nccl, &load_ipc };

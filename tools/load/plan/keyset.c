@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Compares the keys of all ranks with each other and with the stored keys. Ranks exchange hashes of
- * keys, and bitmaps.
- */
+/* Compares the keys of all ranks with each other and with the stored keys. Ranks exchange hashes of
+ * keys, and bitmaps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -138,10 +136,8 @@ struct key_sum {
 	uint64_t n, hash, stored;
 };
 
-/*
- * -EINVAL if ranks want different keys: only rank 0 and the first rank that differs send their
- * keys. All ranks get the same result.
- */
+/* -EINVAL if ranks want different keys: only rank 0 and the first rank that differs send their
+ * keys. All ranks get the same result. */
 static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
 			const struct load_blobs *sums, struct dcpload_error *err)
 {

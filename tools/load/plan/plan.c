@@ -92,10 +92,8 @@ static const uint64_t *copy_numbers(struct dcp_arena *arena, const uint64_t *v, 
 	return copy;
 }
 
-/*
- * Elements of an unknown dtype may be larger than a target allows. They are never converted or
- * swapped, so their bytes become one more dimension.
- */
+/* Elements of an unknown dtype may be larger than a target allows. They are never converted or
+ * swapped, so their bytes become one more dimension. */
 static int split_elements(struct dcpload_plan *p, struct load_want *w)
 {
 	struct load_target *t = &w->target;
@@ -127,10 +125,8 @@ static int check_number(struct dcpload_plan *p, const struct dcp_row *row, struc
 	return by ? dcp_quantized_refuse(row, by, err) : rc;
 }
 
-/*
- * Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as
- * stored. -EDOM: no such conversion.
- */
+/* Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as
+ * stored. -EDOM: no such conversion. */
 static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dcp_row *row,
 		    const char *to, struct dcp_err *err)
 {

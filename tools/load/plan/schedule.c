@@ -59,10 +59,8 @@ static int add_part(struct load_rounds *r, const struct load_round_part *v)
 	return 0;
 }
 
-/*
- * Cut ranges of files into parts of stripes: r->mine. @slack: a part includes the end of its last
- * element.
- */
+/* Cut ranges of files into parts of stripes: r->mine. @slack: a part includes the end of its last
+ * element. */
 static int split_ranges(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n,
 			bool slack)
 {
@@ -211,10 +209,8 @@ static uint64_t measure_extent(const struct load_round_part *v)
 	return (uint64_t)(v->count - 1) * v->step + v->run;
 }
 
-/*
- * Are these parts in the stripes of this rank? Another release or a broken transport may send
- * anything.
- */
+/* Are these parts in the stripes of this rank? Another release or a broken transport may send
+ * anything. */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
 	const uint64_t most = r->of.size + r->slack;
@@ -240,10 +236,8 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 	return true;
 }
 
-/*
- * Send each owner the parts of its stripes that this rank needs, and receive the parts that others
- * need of the stripes of this rank.
- */
+/* Send each owner the parts of its stripes that this rank needs, and receive the parts that others
+ * need of the stripes of this rank. */
 static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
@@ -278,10 +272,8 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- what this rank reads ---- */
 
-/*
- * Make the reads for @v: runs that are far apart are read one by one. Returns their number; @out:
- * NULL, or room for them.
- */
+/* Make the reads for @v: runs that are far apart are read one by one. Returns their number; @out:
+ * NULL, or room for them. */
 static uint32_t make_reads(const struct load_round_part *v, struct load_round_part *out)
 {
 	uint32_t n = v->step > DCP_FETCH_STRIDE ? v->count : 1;
@@ -294,10 +286,8 @@ static uint32_t make_reads(const struct load_round_part *v, struct load_round_pa
 	return n;
 }
 
-/*
- * Make chunks of the bytes that all ranks need of the stripes of this rank: chunk k is from stripe
- * k * ranks + self.
- */
+/* Make chunks of the bytes that all ranks need of the stripes of this rank: chunk k is from stripe
+ * k * ranks + self. */
 static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 {
 	struct load_rounds *r = p->rounds;
@@ -400,10 +390,8 @@ static void measure_rounds(struct load_rounds *r, size_t rounds, bool stay)
 	r->nin = stay ? r->npack : r->nin;
 }
 
-/*
- * Collective: sum the bytes that all ranks read of their stripes, and find out whether all ranks
- * need the same bytes. *@most: the largest number of message bytes of a rank.
- */
+/* Collective: sum the bytes that all ranks read of their stripes, and find out whether all ranks
+ * need the same bytes. *@most: the largest number of message bytes of a rank. */
 static int compare_ranks(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;

@@ -17,10 +17,8 @@ struct region {
 	uint32_t rank;
 	const uint64_t *lo, *len;
 	uint64_t nbytes;
-	/*
-	 * The first of equal regions in the order of by_place(); in this first region: the rank
-	 * that writes it.
-	 */
+	/* The first of equal regions in the order of by_place(); in this first region: the rank
+	 * that writes it. */
 	size_t first, own_number;
 	uint32_t own_rank;
 };
@@ -212,10 +210,8 @@ static int by_size(const void *p, const void *q)
 	return x->nbytes != y->nbytes ? DCP_CMP(y->nbytes, x->nbytes) : DCP_CMP(x, y);
 }
 
-/*
- * Assign the largest regions first, each to the holder with the least to write; gathered regions go
- * to the last holder, as in Paddle.
- */
+/* Assign the largest regions first, each to the holder with the least to write; gathered regions go
+ * to the last holder, as in Paddle. */
 static int choose_owners(struct agreed *a, struct region *r, size_t n)
 {
 	const struct dcp_write_tensor *t = DCP_ITEMS(a->tensors, struct dcp_write_tensor);
@@ -245,20 +241,16 @@ static int choose_owners(struct agreed *a, struct region *r, size_t n)
 	return 0;
 }
 
-/*
- * Does every rank write its own array, even if arrays are equal? Otherwise each element is written
- * once.
- */
+/* Does every rank write its own array, even if arrays are equal? Otherwise each element is written
+ * once. */
 static bool wants_arrays(const struct dcpsave *s)
 {
 	return !s->gathers && !(s->format->takes & DCP_WRITE_BOXES) &&
 	       s->format->takes & DCP_WRITE_LAYOUT;
 }
 
-/*
- * Is region r[i] of a tensor written? If so, *@rank is the rank that writes it, and *@number its
- * number on that rank.
- */
+/* Is region r[i] of a tensor written? If so, *@rank is the rank that writes it, and *@number its
+ * number on that rank. */
 static bool is_written(const struct dcpsave *s, const struct region *r, size_t i,
 		       uint32_t *rank, size_t *number)
 {
@@ -543,10 +535,8 @@ static int agree_ranks(struct agreed *a, int rc, struct dcpload_error *err)
 	return load_agree(a->s->comm, rc, err, (int)a->s->config.timeout_ms);
 }
 
-/*
- * Send the text that @put makes on this rank to all ranks, and pass the texts of all ranks to
- * @take.
- */
+/* Send the text that @put makes on this rank to all ranks, and pass the texts of all ranks to
+ * @take. */
 static int share_texts(struct agreed *a,
 		       int (*put)(const struct agreed *a, struct dcp_buf *out),
 		       int (*take)(struct agreed *a, const struct load_blobs *b),

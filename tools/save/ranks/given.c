@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The regions and objects that this rank gives: checks each, and serializes them for the other
- * ranks.
- */
+/* The regions and objects that this rank gives: checks each, and serializes them for the other
+ * ranks. */
 #include "tools/save/ranks/ranks_int.h"
 
 #include <errno.h>
@@ -24,10 +22,8 @@ uint64_t save_region_bytes(const struct save_region *r)
 	return n;
 }
 
-/*
- * The number of leading dimensions that are counted; the elements of the other dimensions are
- * consecutive, @run bytes.
- */
+/* The number of leading dimensions that are counted; the elements of the other dimensions are
+ * consecutive, @run bytes. */
 static uint32_t count_dims(const struct save_region *r, uint64_t *run)
 {
 	uint32_t k = r->ndim;
@@ -63,10 +59,8 @@ static const char *row_at(const struct save_region *r, uint32_t k, uint64_t q, u
 
 static char *copy_row(char *to, const char *from, int64_t step, uint64_t run, uint64_t n)
 {
-	/*
-	 * Copies elements one by one: because their size is known, the compiler makes no calls in
-	 * the loop.
-	 */
+	/* Copies elements one by one: because their size is known, the compiler makes no calls in
+	 * the loop. */
 	for (; run == 2 && n; n--, to += 2, from += step)
 		memcpy(to, from, 2);
 	for (; run == 4 && n; n--, to += 4, from += step)

@@ -25,10 +25,8 @@ static int run_step(void *ctx)
 	return dcp_err_say(&s->step_err, s->step_fn(s, &s->step_err));
 }
 
-/*
- * Start @fn in a thread; save_step_end() waits until the threads of all ranks have ended. When a
- * rank fails, the others are asked to stop, and all ranks get its error.
- */
+/* Start @fn in a thread; save_step_end() waits until the threads of all ranks have ended. When a
+ * rank fails, the others are asked to stop, and all ranks get its error. */
 static void save_step_start(struct dcpsave *s, save_step_fn fn)
 {
 	s->step_fn = fn;
@@ -64,10 +62,8 @@ static void save_step_drop(struct dcpsave *s)
 	load_step_join(&s->step);
 }
 
-/*
- * Called when all data is written: sends the sums of all ranks to rank 0, which completes the
- * checkpoint.
- */
+/* Called when all data is written: sends the sums of all ranks to rank 0, which completes the
+ * checkpoint. */
 
 /* The sums go to all ranks, because communicators have no other function. */
 static int share_sums(struct dcpsave *s, struct dcpload_error *err)
@@ -328,9 +324,8 @@ static int expect_state(const struct dcpsave *s, enum save_state state, const ch
 	return load_fail(err, -EINVAL, "%s: %s is called out of order", s->path, what);
 }
 
-/*
- * Set @state, or after a failure end the save and free the files and copies of this rank at once.
- */
+/* Set @state, or after a failure end the save and free the files and copies of this rank at
+ * once. */
 static int end_state(struct dcpsave *s, int rc, enum save_state state)
 {
 	s->state = rc < 0 ? SAVE_FAILED : state;

@@ -157,10 +157,8 @@ static inline bool save_makes_files(const struct dcpsave *s)
 struct save_putting {
 	const struct dcpsave *s;
 	size_t *first,
-		/*
-		 * lists of runs: by tensor, its first run; by run, the next run of the tensor;
-		 * number + 1, 0: none
-		 */
+		/* lists of runs: by tensor, its first run; by run, the next run of the tensor;
+		 * number + 1, 0: none */
 		*next;
 	int fd;
 	uint32_t file;

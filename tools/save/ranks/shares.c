@@ -64,10 +64,8 @@ static struct places places_of(const struct dcp_write_tensor *t, const struct sa
 	return p;
 }
 
-/*
- * The offset in the tensor of byte @off of the region, and the number of consecutive bytes from
- * there.
- */
+/* The offset in the tensor of byte @off of the region, and the number of consecutive bytes from
+ * there. */
 static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 {
 	const uint64_t *len = p->g->region.len;

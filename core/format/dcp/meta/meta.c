@@ -527,10 +527,8 @@ static bool pay_path(struct dcp_dcp_meta *m, const struct dcp_pv *item, size_t n
 	return pay_cost(m, cost);
 }
 
-/*
- * Note, in a line as struct dcp_walk has them, whether the container at @item[0..n) is a mapping or
- * a list: @item[n] is a key or an index in it.
- */
+/* Note, in a line as struct dcp_walk has them, whether the container at @item[0..n) is a mapping or
+ * a list: @item[n] is a key or an index in it. */
 static int add_container(struct dcp_dcp_meta *m, const struct dcp_pv *item, size_t n)
 {
 	struct dcp_buf *b = &m->scratch;

@@ -29,9 +29,7 @@
 #include "core/origin/dir/dir.h"
 #include "core/parse/pyjson/pyjson.h"
 
-/*
- * filename: the parts of the names of data files and metadata files.
- */
+/* filename: the parts of the names of data files and metadata files. */
 
 /* "{uid}.metadata" */
 static bool dcp_paddle_dist_is_meta(const char *name, uint64_t *uid)

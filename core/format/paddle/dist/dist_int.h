@@ -226,10 +226,8 @@ const struct dcp_paddle_array *dcp_paddle_file_find(const struct dcp_paddle_file
 struct dcp_dir;
 struct dcp_load;
 
-/*
- * The saves in a directory, from the names of its files alone. Each uid is a version of its own.
- * But if all data files have the same uid, all metadata in the directory belongs to that save.
- */
+/* The saves in a directory, from the names of its files alone. Each uid is a version of its own.
+ * But if all data files have the same uid, all metadata in the directory belongs to that save. */
 struct dcp_paddle_dist_names {
 	uint64_t newest; /* the newest uid with metadata, or the newest uid if none has any */
 	/* number of uids of all files, of metadata, of data files; 2 and more: several */

@@ -15,9 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/format/format.h"
 
-/*
- * The dtype and the shape of a key, which all its pieces have in common.
- */
+/* The dtype and the shape of a key, which all its pieces have in common. */
 
 static void set_dtype(struct dcp_paddle_join *j, const char *name)
 {
@@ -314,10 +312,8 @@ static bool same_dtype(const struct dcp_paddle_array *a, const struct dcp_paddle
 	return a->dtype == b->dtype && strcmp(a->dtype_name, b->dtype_name) == 0;
 }
 
-/*
- * The number of the record whose array is the piece @e, or DCP_PADDLE_META_NONE, with the reason in
- * d->join. *@other: the number of another such record in another file, or DCP_PADDLE_META_NONE.
- */
+/* The number of the record whose array is the piece @e, or DCP_PADDLE_META_NONE, with the reason in
+ * d->join. *@other: the number of another such record in another file, or DCP_PADDLE_META_NONE. */
 static uint32_t dcp_paddle_join_find(struct dcp_paddle_dist *d, struct dcp_paddle_join *j,
 				     const struct dcp_paddle_meta_entry *e, size_t n,
 				     uint32_t *other)

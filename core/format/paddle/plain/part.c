@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * part: one file of a version, emitted to a sink.
- */
+/* part: one file of a version, emitted to a sink. */
 #include "core/format/paddle/plain/plain_int.h"
 
 #include <ctype.h>
@@ -120,10 +118,8 @@ static int emit_missing(const struct emitter *w, size_t i, const char *why)
 	return rc;
 }
 
-/*
- * Emit all tensors of a file. After a damaged stream the place of the next is not known, so this
- * tensor and all after it are broken. They are listed if the program names them.
- */
+/* Emit all tensors of a file. After a damaged stream the place of the next is not known, so this
+ * tensor and all after it are broken. They are listed if the program names them. */
 static int emit_all(const struct emitter *w, const struct dcp_source *src)
 {
 	const struct dcp_paddle_program *p = w->lod->program;
@@ -220,10 +216,8 @@ static int dcp_plain_lod_emit(const struct dcp_plain_part *part,
 	return lod->params ? emit_all(&w, src) : emit_one(&w, src);
 }
 
-/*
- * Files with the same stem belong together, whatever their extension. Files with an "own" extension
- * (from Paddle's examples for objects of any kind) are each a version with the name of the file.
- */
+/* Files with the same stem belong together, whatever their extension. Files with an "own" extension
+ * (from Paddle's examples for objects of any kind) are each a version with the name of the file. */
 static const struct {
 	const char *extension;
 	enum dcp_pdkind kind;
@@ -246,10 +240,8 @@ static const struct {
 static const char *const words[] = { "rank", "dist", "tp",       "mp",  "pp",
 				     "dp",   "ep",   "sharding", "moe", "shard" };
 
-/*
- * The length of the first @n bytes of @s without a "_rank3" at the end; @n if there is none. @at:
- * where the word starts.
- */
+/* The length of the first @n bytes of @s without a "_rank3" at the end; @n if there is none. @at:
+ * where the word starts. */
 static size_t without_rank(const char *s, size_t n, size_t *at)
 {
 	size_t digits = (size_t)(dcp_digits_before(s, s + n) - s), word;

@@ -38,10 +38,8 @@
  * The same rule is used for an object and the tensors inside it, since its JSON names them.
  */
 
-/*
- * Stored bytes are compared, not values: if two files hold a value in different orders or
- * encodings, it counts as different. The only cost is that the value is emitted twice.
- */
+/* Stored bytes are compared, not values: if two files hold a value in different orders or
+ * encodings, it counts as different. The only cost is that the value is emitted twice. */
 
 enum { BLOCKS = 4, BLOCK = 4096 }; /* of a larger value */
 
@@ -288,10 +286,8 @@ static int read_part(struct merge *m, const struct dcp_dir *dir,
 	return rc;
 }
 
-/*
- * Read or (@again) emit a part. If the part is broken, the reason is kept in m->err, or emitted.
- * The version is refused if all parts are broken.
- */
+/* Read or (@again) emit a part. If the part is broken, the reason is kept in m->err, or emitted.
+ * The version is refused if all parts are broken. */
 static int emit_part(struct merge *m, const struct dcp_load *in,
 		     const struct dcp_plain_part *part, bool again, size_t *nbroken)
 {

@@ -59,10 +59,8 @@ struct dcp_plain_part {
 	const char *file;
 	/* distinguishes the file from the version's other files: "pdopt", "rank1" */
 	const char *label;
-	/*
-	 * How a key is emitted if the version has several files. 0: unchanged; 1: with the label in
-	 * front; 2: not at all, because another file emits an equal value. NULL: all unchanged.
-	 */
+	/* How a key is emitted if the version has several files. 0: unchanged; 1: with the label in
+	 * front; 2: not at all, because another file emits an equal value. NULL: all unchanged. */
 	int (*choose)(void *ctx, const char *key);
 	void *ctx;
 	const struct dcp_sink *sink;
@@ -88,10 +86,8 @@ struct dcp_plain_lod {
 int dcp_plain_part_emit(const struct dcp_dir *dir, const struct dcp_plain_part *part,
 			struct dcp_err *err);
 
-/*
- * A key and its path as the part emits them, with the label in front if the part's choose() says
- * so.
- */
+/* A key and its path as the part emits them, with the label in front if the part's choose() says
+ * so. */
 struct dcp_plain_key {
 	const char *key;
 	const char *const *path;

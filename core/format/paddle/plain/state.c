@@ -207,9 +207,7 @@ static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
 	return rc;
 }
 
-/*
- * key: puts the label of the file in front of a key that several files have.
- */
+/* key: puts the label of the file in front of a key that several files have. */
 
 int dcp_plain_key_init(struct dcp_plain_key *k, const struct dcp_plain_part *part,
 		       const char *key, const char *const *path, size_t npath)

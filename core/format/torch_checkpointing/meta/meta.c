@@ -90,9 +90,7 @@ int dcp_items_get_item(struct dcp_items_meta *m, const char *name, uint32_t *num
 	return fresh.name ? dcp_buf_error(&m->items) : -ENOMEM;
 }
 
-/*
- * Reading one group: ranks that hold a tensor in the same way.
- */
+/* Reading one group: ranks that hold a tensor in the same way. */
 
 struct reading {
 	struct dcp_items_meta *m;
@@ -381,9 +379,7 @@ int dcp_items_read_groups(struct dcp_items_meta *m, struct dcp_pv v,
 	return 0;
 }
 
-/*
- * Reading layouts: which file holds an item of a rank.
- */
+/* Reading layouts: which file holds an item of a rank. */
 
 static int read_layout(struct dcp_items_meta *m, struct dcp_pv v, struct dcp_items_layout *out)
 {

@@ -12,10 +12,8 @@ enum { CUT_MEMORY = 256 << 20 }; /* of one rank's cut */
 
 /* ---- who has the key ---- */
 
-/*
- * Coordinates outside of all ranges do not have the key; ranges of one mesh dimension are
- * alternatives.
- */
+/* Coordinates outside of all ranges do not have the key; ranges of one mesh dimension are
+ * alternatives. */
 static void keep_ranges(struct dcp_spread *s, const struct place *p)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
@@ -226,10 +224,8 @@ struct length {
 	bool same;  /* the length is the same on all ranks */
 };
 
-/*
- * Can all ranks do these steps? If lengths differ, a placement that may refuse counts as unsure.
- * @spans: increased by an upper limit of the spans of a rank.
- */
+/* Can all ranks do these steps? If lengths differ, a placement that may refuse counts as unsure.
+ * @spans: increased by an upper limit of the spans of a rank. */
 static bool axis_is_sure(const struct spread_axis *a, struct length *len, uint64_t *spans)
 {
 	for (uint32_t k = 0; k < a->nstep; k++) {

@@ -267,10 +267,8 @@ uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 
 static void walk_axis(struct spread_walk *w, uint32_t d);
 
-/*
- * Walk step @k of dimension @d: coordinates that leave the same number of elements are walked as
- * one.
- */
+/* Walk step @k of dimension @d: coordinates that leave the same number of elements are walked as
+ * one. */
 static void walk_step(struct spread_walk *w, uint32_t d, uint32_t k,
 		      const struct spread_range *in)
 {

@@ -29,10 +29,8 @@ struct dcp_spread;
 int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *rule,
 		    uint32_t ndim, struct dcp_arena *arena, struct dcp_spread **out);
 
-/*
- * Set the tensor: its shape is borrowed. -EINVAL, -E2BIG: the layout cannot cut it; layout,
- * line, @key and rank in @err, as from dcp_layout_cut() for the first rank that has it.
- */
+/* Set the tensor: its shape is borrowed. -EINVAL, -E2BIG: the layout cannot cut it; layout, line,
+ * @key and rank in @err, as from dcp_layout_cut() for the first rank that has it. */
 int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
 		   struct dcp_err *err);
 
@@ -51,10 +49,8 @@ struct dcp_spread_box {
 uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 			  const struct dcp_spread_box *box);
 
-/*
- * Parts that hold @n elements of a box each: one for every choice of index[k] < dim[k].count,
- * whose first rank is @first + sum(index[k] * dim[k].stride).
- */
+/* Parts that hold @n elements of a box each: one for every choice of index[k] < dim[k].count, whose
+ * first rank is @first + sum(index[k] * dim[k].stride). */
 struct dcp_spread_hit {
 	uint64_t n;
 	uint32_t first, ndim;
@@ -63,10 +59,8 @@ struct dcp_spread_hit {
 	} dim[DCP_LAYOUT_MAX_DIMS];
 };
 
-/*
- * Call the function with every part that holds elements of the box, each once: in a few hits,
- * whatever the number of ranks.
- */
+/* Call the function with every part that holds elements of the box, each once: in a few hits,
+ * whatever the number of ranks. */
 typedef void (*dcp_spread_fn)(void *ctx, const struct dcp_spread_hit *hit);
 void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
 		     dcp_spread_fn fn, void *ctx);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Everything that an adapter emits becomes a row, even if it is wrong: a key that cannot be read is
- * listed with the reason. Only a failure of the index itself ends the build.
- */
+/* Everything that an adapter emits becomes a row, even if it is wrong: a key that cannot be read is
+ * listed with the reason. Only a failure of the index itself ends the build. */
 #include "core/store/index/write/write_int.h"
 
 #include <errno.h>
@@ -64,9 +62,8 @@ static int fail_short(const struct place *at, uint64_t need)
 		group_digits(need, wants));
 }
 
-/*
- * Compute the stored bytes from the first element of @p to the end of its last; false on overflow.
- */
+/* Compute the stored bytes from the first element of @p to the end of its last; false on
+ * overflow. */
 static bool count_span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
 {
 	uint64_t n = 1, step;
@@ -260,10 +257,8 @@ static void fail_draft(struct draft *d, const char *why, const char *what)
 	d->error = d->err.msg;
 }
 
-/*
- * Replacement of a key or path that exceeds the limits of an index: the row gets the hashed file
- * name of the key, and is broken.
- */
+/* Replacement of a key or path that exceeds the limits of an index: the row gets the hashed file
+ * name of the key, and is broken. */
 struct shortened {
 	char key[DCP_NAME_MAX + 1];
 	const char *path[1];
@@ -295,10 +290,8 @@ static bool same_text(const char *a, const struct dcp_buf *b)
 	return strlen(a) == b->n && memcmp(a, b->p, b->n) == 0;
 }
 
-/*
- * Follow alias_of to the row that holds the bytes, so that all names of one tensor are one inode.
- * Afterwards DCP_TOLD_TENSOR is positioned on that row.
- */
+/* Follow alias_of to the row that holds the bytes, so that all names of one tensor are one inode.
+ * Afterwards DCP_TOLD_TENSOR is positioned on that row. */
 static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 {
 	sqlite3_stmt *s = w->stmt[DCP_TOLD_TENSOR];

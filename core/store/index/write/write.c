@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Rows go straight to the file; what stays in memory is the file table and one slot per key.
- */
+/* Rows go straight to the file; what stays in memory is the file table and one slot per key. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>

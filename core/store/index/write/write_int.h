@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * write_int: an index being written, shared by write.c (the database), writer.c (errors, the table
- * of files, and the keys and file names in use) and rows.c (rows).
- */
+/* write_int: an index being written, shared by write.c (the database), writer.c (errors, the table
+ * of files, and the keys and file names in use) and rows.c (rows). */
 #pragma once
 #include "core/base/buf.h"
 #include "core/base/intern.h"
@@ -29,10 +27,8 @@ enum dcp_index_add {
 
 /* ---- writer.c: has this been emitted before? ---- */
 
-/*
- * A map from hashes to row numbers, 8 bytes a slot. Only part of the hash is compared, so the
- * caller must check the row. Numbers count from 1.
- */
+/* A map from hashes to row numbers, 8 bytes a slot. Only part of the hash is compared, so the
+ * caller must check the row. Numbers count from 1. */
 struct dcp_index_slot {
 	uint32_t tag, number; /* number 0: free */
 };
@@ -112,10 +108,8 @@ struct dcp_index_emitted {
 int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t hash,
 		       struct dcp_index_emitted *out);
 
-/*
- * Choose an unused stem for the row @number. @clash: the key was emitted before, so its plain form
- * is in use.
- */
+/* Choose an unused stem for the row @number. @clash: the key was emitted before, so its plain form
+ * is in use. */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1]);
 

@@ -52,10 +52,8 @@ int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which)
 	return rc == SQLITE_DONE ? 0 : dcp_index_sql_failed(w, rc);
 }
 
-/*
- * Open addressing, linear probing, at most two thirds full. A tag, the upper half of the hash,
- * tells where a search begins, so the table can grow without reading rows.
- */
+/* Open addressing, linear probing, at most two thirds full. A tag, the upper half of the hash,
+ * tells where a search begins, so the table can grow without reading rows. */
 
 enum { MAP_MIN = 64 };
 
@@ -124,10 +122,8 @@ void dcp_index_map_finish(struct dcp_index_map *m)
 	*m = (struct dcp_index_map){ 0 };
 }
 
-/*
- * The file table of an index being written: files that pieces refer to, and files that the adapter
- * read.
- */
+/* The file table of an index being written: files that pieces refer to, and files that the adapter
+ * read. */
 
 /* Open the file to check that it exists and to get its length, or (@packed) the length of its
  * decoded content. */

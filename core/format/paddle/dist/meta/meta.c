@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Sources: paddle/distributed/checkpoint/metadata.py (2.6 to 3.1),
- * paddle/distributed/flex_checkpoint/dcp/metadata.py (3.2 and later).
- */
+/* Sources: paddle/distributed/checkpoint/metadata.py (2.6 to 3.1),
+ * paddle/distributed/flex_checkpoint/dcp/metadata.py (3.2 and later). */
 #include "core/format/paddle/dist/dist_int.h"
 
 #include <errno.h>
@@ -185,10 +183,8 @@ int dcp_paddle_meta_take_box(struct dcp_paddle_meta *m, struct dcp_pv v, bool ba
 	return take_run(v, box, why) < 0 ? -EBADMSG : rc;
 }
 
-/*
- * A fault in one key is kept as the error of this key. Only faults that leave no metadata at all
- * make reading fail.
- */
+/* A fault in one key is kept as the error of this key. Only faults that leave no metadata at all
+ * make reading fail. */
 
 enum { MAX_PATH = 256 }; /* components */
 
@@ -398,9 +394,7 @@ int dcp_paddle_meta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value,
 	return dcp_paddle_meta_check_size(m, err);
 }
 
-/*
- * meta_read: reads a whole .metadata, section by section.
- */
+/* meta_read: reads a whole .metadata, section by section. */
 
 enum {
 	MEMORY_BASE = 64 << 20,
