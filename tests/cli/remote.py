@@ -465,6 +465,10 @@ def wrong_urls_are_refused():
     fails(USAGE, "without a user", "ls", "https://user:word@example.org/run/")
     for url in ("hf://", "hf://model", "hf://org/", "hf:///model"):
         fails(USAGE, "hf://ORG/MODEL", "ls", url)
+    SERVER.taken()
+    for url in (s3("layouts/x.dcpl"), f"{SERVER.url}/layouts/x.dcpl"):
+        fails(ENV, "No such file", "plan", "--layout", url, GOLDEN / "dcp-fsdp2" / "ckpt")
+    equal(SERVER.taken(), [], "requests for a layout, which is a file")
 
 
 def doctor_asks_the_server():

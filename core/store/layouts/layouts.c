@@ -115,7 +115,8 @@ static int fail_no_file(const char *path, struct dcp_err *err)
 
 	snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - path) + 1 : 1,
 		 slash ? path : ".");
-	dcp_dir_open(above, &d, NULL);
+	if (dcp_origin_of(above) == &dcp_origin_local) /* no server is asked for a file */
+		dcp_dir_open(above, &d, NULL);
 	for (size_t i = 0; i < d.n; i++)
 		if (*d.entries[i].name != '.' && dcp_near_take(&nearness, d.entries[i].name))
 			near = d.entries[i].name;
