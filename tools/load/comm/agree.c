@@ -537,6 +537,8 @@ int load_step_run(const struct dcpload_comm *comm, int (*fn)(void *ctx),
 	}
 	load_step_init(&s);
 	load_step_start(&s, fn, ctx);
+	if (!s.running && stop) /* the others may wait for the work of this rank */
+		stop(ctx);
 	rc = load_step_wait(&s, comm, false, timeout_ms, err);
 	if (rc < 0 && stop)
 		stop(ctx);

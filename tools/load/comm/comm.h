@@ -204,7 +204,8 @@ int load_step_join(struct load_step *s);
 /*
  * Collective. Run a whole step. *@done is the result of @fn, to be passed to load_agree(). If
  * another rank is lost, @stop (may be NULL) makes the work end early, and the failure is returned,
- * described in @err and the same on all ranks. With a single rank, @fn is just called.
+ * described in @err and the same on all ranks. @stop is also called if the work cannot start. With
+ * a single rank, @fn is just called.
  */
 int load_step_run(const struct dcpload_comm *comm, int (*fn)(void *ctx),
 		  void (*stop)(void *ctx), void *ctx, int *done, int timeout_ms,

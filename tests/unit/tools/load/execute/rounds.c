@@ -6,6 +6,8 @@
  */
 #include "tests/unit/t.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -190,6 +192,58 @@ static void a_rank_lost_while_reading_fails_all(void **state)
 	calls = job.rank[VICTIM].calls;
 	/* The last are to agree, twice; before them are nine rounds, or more. */
 	assert_true(lose_after(&job, calls - 8));
+	t_dir_remove(&d);
+}
+
+/* Processes on one node, of which the victim gets no thread, as stacks do not fit in memory. */
+static int rank_without_thread(const struct dcpload_comm *comm, void *arg)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_DIRECT,
+					       .exchange = DCPLOAD_EXCHANGE_NODE,
+					       .staging = 1,
+					       .timeout_ms = INT32_MAX,
+					       .cache = "" };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	pthread_attr_t large;
+	int rc = dcpload_open(comm, arg, &config, &ck, &err);
+
+	if (rc == 0) {
+		ck->nnodes = 1;
+		ck->self = comm->rank;
+		ck->nlocal = comm->ranks;
+		for (uint32_t r = 0; r < comm->ranks; r++)
+			ck->local[r] = r;
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+	}
+	if (rc == 0)
+		rc = dcpload_want_layout(plan, "fsdp3", comm->rank, NULL, &err);
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, &err);
+	if (rc == 0 && comm->rank == VICTIM) {
+		pthread_attr_init(&large);
+		pthread_attr_setstacksize(&large, (size_t)1 << 47);
+		pthread_setattr_default_np(&large);
+		pthread_attr_destroy(&large);
+	}
+	rc = rc == 0 && dcpload_execute(plan, &err) == -EAGAIN && err.rank == VICTIM ? 0 : 1;
+	if (rc)
+		fprintf(stderr, "rank %u: %s\n", comm->rank, err.text);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return rc;
+}
+
+static void a_rank_without_thread_fails_all(void **state)
+{
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "test_load");
+	put_large(&d, "model.safetensors", 6);
+	assert_int_equal(t_comm_run_nodes(RANKS, 1, 60000, rank_without_thread, d.root), 0);
 	t_dir_remove(&d);
 }
 
@@ -487,6 +541,7 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(a_killed_rank_fails_all, t_load_setup,
 						t_load_teardown),
 		cmocka_unit_test(a_rank_lost_while_reading_fails_all),
+		cmocka_unit_test(a_rank_without_thread_fails_all),
 		cmocka_unit_test(each_byte_is_read_once),
 		cmocka_unit_test(narrow_windows_work),
 		cmocka_unit_test(bands_are_loaded_in_rounds),
