@@ -52,7 +52,7 @@ int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err);
  * Find the kind of adapter by the keys of @ix and the files beside the weights. Returns 1 and sets
  * *@out (NULL: not an adapter); -errno. Low-rank weights make an adapter only if no other weights
  * lie with them. Exception: a model wrapped by PEFT has its adapter among the weights of the model;
- * if @wrapped, one adapter key among the first or last keys is enough.
+ * if @wrapped, one adapter key among those at a few places, from the first to the last, is enough.
  */
 int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool wrapped,
 		     const struct dcp_adapter **out);
