@@ -33,6 +33,25 @@ void t_load_put(const struct t_dir *d, const char *name, const char *header, uns
 	free(p);
 }
 
+void t_load_put_large(const struct t_dir *d, const char *name, size_t mib)
+{
+	char header[128];
+	uint64_t bytes = (uint64_t)mib << 20,
+		 n = (uint64_t)snprintf(header, sizeof(header),
+					"{\"a\":{\"dtype\":\"U8\",\"shape\":[%zu,1024],"
+					"\"data_offsets\":[0,%zu]}}",
+					mib << 10, mib << 20);
+	uint8_t *file = malloc(8 + n + bytes);
+
+	assert_non_null(file);
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (size_t i = 8 + n; i < 8 + n + bytes; i++)
+		file[i] = t_load_byte(i, 3);
+	t_dir_put(d, name, file, 8 + n + bytes);
+	free(file);
+}
+
 int t_load_setup(void **state)
 {
 	struct t_load *f = calloc(1, sizeof(*f));

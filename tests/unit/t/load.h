@@ -28,6 +28,8 @@ void t_load_put(const struct t_dir *d, const char *name, const char *header, uns
 /* Element @i of model.f is t_load_number(i + seed), of model.b t_load_byte(4096 + i, seed). */
 float t_load_number(uint64_t i);
 uint8_t t_load_byte(uint64_t i, unsigned seed);
+/* A file with a tensor of @mib MiB. */
+void t_load_put_large(const struct t_dir *d, const char *name, size_t mib);
 
 #define ok(f, call)                                                                            \
 	do {                                                                                   \

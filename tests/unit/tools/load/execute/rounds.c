@@ -155,26 +155,6 @@ static void a_killed_rank_fails_all(void **state)
 	assert_int_equal(t_comm_run_nodes(RANKS, 2, 0, rank_waits, NULL), RANKS);
 }
 
-/* A tensor of @mib MiB. */
-static void put_large(const struct t_dir *d, const char *name, size_t mib)
-{
-	char header[128];
-	uint64_t bytes = (uint64_t)mib << 20,
-		 n = (uint64_t)snprintf(header, sizeof(header),
-					"{\"a\":{\"dtype\":\"U8\",\"shape\":[%zu,1024],"
-					"\"data_offsets\":[0,%zu]}}",
-					mib << 10, mib << 20);
-	uint8_t *file = malloc(8 + n + bytes);
-
-	assert_non_null(file);
-	memcpy(file, &n, 8);
-	memcpy(file + 8, header, n);
-	for (size_t i = 8 + n; i < 8 + n + bytes; i++)
-		file[i] = t_load_byte(i, 3);
-	t_dir_put(d, name, file, 8 + n + bytes);
-	free(file);
-}
-
 /*
  * The threads that read for later rounds end with the round that fails: they do not wait out the
  * timeout.
@@ -187,7 +167,7 @@ static void a_rank_lost_while_reading_fails_all(void **state)
 
 	(void)state;
 	t_dir_make(&d, "test_load");
-	put_large(&d, "step-1/model.safetensors", 6);
+	t_load_put_large(&d, "step-1/model.safetensors", 6);
 	assert_false(lose_after(&job, UINT64_MAX));
 	calls = job.rank[VICTIM].calls;
 	/* The last are to agree, twice; before them are nine rounds, or more. */
@@ -242,7 +222,7 @@ static void a_rank_without_thread_fails_all(void **state)
 
 	(void)state;
 	t_dir_make(&d, "test_load");
-	put_large(&d, "model.safetensors", 6);
+	t_load_put_large(&d, "model.safetensors", 6);
 	assert_int_equal(t_comm_run_nodes(RANKS, 1, 60000, rank_without_thread, d.root), 0);
 	t_dir_remove(&d);
 }
@@ -350,7 +330,7 @@ static void each_byte_is_read_once(void **state)
 
 	(void)state;
 	t_dir_make(&o.d, "test_load");
-	put_large(&o.d, "model.safetensors", 2);
+	t_load_put_large(&o.d, "model.safetensors", 2);
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		uint64_t all = 0, want = (uint64_t)cases[i].times << 20;
 

@@ -309,24 +309,6 @@ static void failed_reads_take_another_copy(void **state)
 	}
 }
 
-/* A tensor of @mib MiB, so that it takes several rounds. */
-static void put_large(const struct t_dir *d, const char *name, uint64_t mib)
-{
-	char header[128];
-	uint64_t n = (uint64_t)snprintf(header, sizeof(header),
-					"{\"a\":{\"dtype\":\"U8\",\"shape\":[%llu,1024],"
-					"\"data_offsets\":[0,%llu]}}",
-					(unsigned long long)mib << 10,
-					(unsigned long long)mib << 20);
-	uint8_t *file = calloc(1, 8 + n + (mib << 20));
-
-	assert_non_null(file);
-	memcpy(file, &n, 8);
-	memcpy(file + 8, header, n);
-	t_dir_put(d, name, file, 8 + n + (mib << 20));
-	free(file);
-}
-
 /* Ranks that send from device to device meet in each round, and then tell why one has failed. */
 static void failed_reads_are_described_in_rounds(void **state)
 {
@@ -341,7 +323,7 @@ static void failed_reads_are_described_in_rounds(void **state)
 			 .act = break_reads,
 			 .f = f };
 
-	put_large(&f->d, "large/model.safetensors", 6);
+	t_load_put_large(&f->d, "large/model.safetensors", 6);
 	assert_int_equal(stat(t_dir_path(&f->d, "large/model.safetensors"), &bad), 0);
 	t_fault_read = NULL;
 	assert_int_equal(t_comm_run(RANKS, run_rank, &j), 0);
