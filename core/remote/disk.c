@@ -38,7 +38,7 @@ static struct {
 	char *dir;
 	uint64_t most;
 	bool never;
-	/* @known: all.used is known, though the limit was not checked */
+	/* @known: all.used was counted, but no limit was computed */
 	bool looked, known;
 	uint64_t used, since, limit; /* bytes at the last check; written since then; limit */
 	int64_t full_ms;             /* no check before this time */

@@ -104,8 +104,8 @@ struct dcp_remote_ops {
 	/* Append how the server is reached: ", region eu-west-1". No request is made. */
 	void (*about)(struct dcp_remote *r, struct dcp_buf *out);
 	bool login; /* log in by names and passwords in the user's ~/.netrc */
-	/* a URL always has the same content, even if a server that it redirects to has another
-	 * tag */
+	/* the content of a URL never changes, even if its tag differs at a server that the URL
+	 * redirects to */
 	bool pinned;
 };
 

@@ -33,7 +33,7 @@ void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH])
 	write_hex(h, out);
 }
 
-/* @key, of @n bytes, becomes the HMAC of @text by it. */
+/* @out: the HMAC of @text by @key, which has @n bytes. */
 static void derive_key(uint8_t *key, size_t n, const char *text, uint8_t out[HASH])
 {
 	struct hmac_sha256_ctx mac;

@@ -63,7 +63,7 @@ static size_t count_erased(const struct dcp_rules *r, const char *s)
 const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 				    struct dcp_buf *text)
 {
-	const char *from = key; /* the part of the key before this was copied */
+	const char *from = key; /* bytes of the key before it are copied */
 	size_t n;
 
 	dcp_buf_reset(text);

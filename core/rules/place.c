@@ -21,7 +21,7 @@ enum {
 	MAX_OTHERS = 16,
 };
 
-/* Components of keys, or words of them. */
+/* Components of keys, or words in components. */
 static const char *const models[] = { "model",   "policy",    "actor",  "module", "net",
 				      "network", "student",   "app",    "llm",    "lm",
 				      "state",   "generator", "online", "weights" };

@@ -76,7 +76,7 @@ struct dcp_rules_config {
 struct dcp_rules_expected {
 	const char *key; /* valid during the call */
 	const char *
-		/* the key in a model that was saved without its head, so without the prefix of its
+		/* the key in a model that was saved without its head: it lacks the prefix of the
 		 * base; may be @key */
 		bare;
 	uint32_t ndim;

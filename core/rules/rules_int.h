@@ -28,7 +28,7 @@ struct pattern_op {
 	uint64_t add; /* is added to the number, or subtracted */
 	bool minus;
 	uint32_t
-		word; /* if not 0: instead of @add, add word number @word of config.json, from 1 */
+		word; /* if not 0: add word number @word of config.json, from 1, in place of @add */
 };
 
 struct pattern {
@@ -142,7 +142,7 @@ struct rule {
 	 * always */
 	uint32_t equal[2];
 	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
-	/* place in the text, until the unstack() of the slot is read */
+	/* where the text names the slot; NULL once its unstack() is read */
 	const char *each_at[DCP_RULES_MAX_SLOTS];
 };
 
