@@ -148,7 +148,7 @@ struct dcpfs_opts {
 	bool no_open;     /* the kernel skips OPEN: faster walks, but no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
-	/* limit of files that the kernel serves by itself; 0: none */
+	/* limit for files that the kernel serves by itself; 0: none */
 	unsigned passthrough_mib;
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
@@ -182,8 +182,8 @@ struct dcpfs_version {
 	bool opening, unindexed; /* the opener's lock: being opened; no index yet */
 	struct dcp_version *v;   /* set once, by the opener; read with dcpfs_opened() */
 	const char *refused;     /* set once, by the opener: why the version cannot be opened */
-	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
-	int refused_code; /* refused is set */
+	char *refusal;           /* DCPFS_REFUSAL_MAX bytes in arena; set before refused */
+	int refused_code;        /* set before refused */
 	unsigned
 		tries; /* earlier objects of this version that were refused for the same reason */
 	int64_t again_ns; /* CLOCK_MONOTONIC: earliest next try; the watcher's */
@@ -202,7 +202,7 @@ struct dcpfs_version {
 	const struct dcp_named_layout
 		*layout; /* the layout of a rank, which shares v with `of`; else NULL */
 	uint32_t rank;
-	struct dcpfs_hf *hf;           /* of hf/, before v */
+	struct dcpfs_hf *hf;           /* of hf/; set before v */
 	struct dcp_measures *measures; /* atomic; NULL until it is asked (fs/text/text.h) */
 };
 

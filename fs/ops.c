@@ -143,8 +143,8 @@ static bool is_live(const struct dcpfs *fs, uint64_t ino)
 	return node && node->live && node->type == DCPFS_FILE;
 }
 
-/* The rights to list keys depend on which versions are open, and the rights to see rules on a file
- * beside the versions (fs/versions/versions.h), so both change. */
+/* Two rights change: to list keys, with the versions that are open; and to see a layout's rules,
+ * with a file outside of the versions (fs/versions/versions.h). */
 static bool has_foreign_rights(uint64_t ino)
 {
 	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;
@@ -196,9 +196,9 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 		conn->want &= ~(unsigned)FUSE_CAP_EXPLICIT_INVAL_DATA;
 		conn->want |= FUSE_CAP_AUTO_INVAL_DATA & conn->capable;
 	}
-	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
+	conn->max_write = DCPFS_MAX_READ; /* limits the pages of a READ, too */
 	conn->max_read = DCPFS_MAX_READ;
-	if (opts->readahead_kib) /* otherwise read-ahead set on the mount is capped */
+	if (opts->readahead_kib) /* else the kernel caps the mount's read-ahead */
 		conn->max_readahead = DCP_MIN(opts->readahead_kib, UINT32_MAX >> 10) << 10;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;

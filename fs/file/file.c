@@ -588,7 +588,7 @@ static void *give_buffer(void *buf, size_t size)
 	return buf;
 }
 
-/* Reads the file for fs/file/file.h's copies of whole files. */
+/* Read the file for a copy of all of it (hot, fs/file/file.h). */
 static int read_bytes(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, void *buf, size_t n)
 {
 	struct dcpfs_reply r;

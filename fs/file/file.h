@@ -5,7 +5,7 @@
  * A file is a view of a tensor, or text: an object's JSON, or a generated file. Files of a version
  * never change, so they are kept by inode and opening one again is a table lookup. Live files
  * (.dcpfs/) are made at every open and belong to that open alone; where the kernel skips OPEN,
- * their text stays until the second is over, and their mtime says so.
+ * a text stays for about a second, and its mtime tells when it was made.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, among them DCPFS_CACHE_MODELS models, with
  * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an

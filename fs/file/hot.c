@@ -107,7 +107,7 @@ int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *
 		copy->backing_id = make_copy(h, fs, f, size, read);
 		if (copy->backing_id)
 			h->used += size;
-		copy->bytes = size; /* also without an id: there is only one attempt */
+		copy->bytes = size; /* also after a failure: there is only one attempt */
 	}
 	id = copy->backing_id;
 	pthread_mutex_unlock(&h->lock);

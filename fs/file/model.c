@@ -130,7 +130,7 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 	return 0;
 }
 
-/* @m's kept files were given back. */
+/* Call after @m's kept files were given back. */
 static void dcpfs_model_finish(struct dcpfs_model *m)
 {
 	free(m->kept);

@@ -237,8 +237,8 @@ struct step {
 	uint64_t n, stride;
 };
 
-/* Bytes of the pages under all runs of @step[0..@k), from @at on; with @k 0 under a single run. The
- * offsets of runs in their pages repeat: sixteen offsets suffice for all but the closest runs. */
+/* Bytes of the pages under all runs of @step[0..@k), from @at on; with @k 0 under a single run.
+ * Places of runs in their pages repeat, so few are examined: PAGE of the closest runs, else 16. */
 static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, uint64_t run)
 {
 	uint64_t places, bytes = 0;

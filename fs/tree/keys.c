@@ -85,8 +85,8 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 	return i < k->n ? &keys[i] : NULL;
 }
 
-/* The search starts at the number that the hash gives, because numbers were only raised to be
- * unique. */
+/* Numbers were only raised to be unique, so the search starts at the number that the hash
+ * gives. */
 static const struct key *find_key(const struct dcpfs_keys *k, uint64_t hash)
 {
 	const struct key *key = at_least(k, number_of(hash)), *end;

@@ -238,7 +238,7 @@ static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir->i.slot, kind, row);
 }
 
-/* Is the child reached through the directory of a version, not of a rank, which lies below one? */
+/* Open the version if @dir is its directory. Below a rank it is open already. */
 static int enter_version(const struct dcpfs_at *dir)
 {
 	int rc = dir->i.kind == DCPFS_VERSION && !dcpfs_is_rank(dir->ver)
@@ -353,7 +353,7 @@ static uint64_t ino_of_weights(const struct dcpfs_version *ver, uint64_t n)
 					   : dcpfs_ino_pack(ver->slot, DCPFS_HF_INDEX, 0);
 }
 
-/* The name of the file at place *@i, or of the next, perhaps in @shown. NULL: there are no more. */
+/* The name of the next file from place *@i on; @shown: room for it. NULL: there are no more. */
 static const char *next_beside(const struct dcpfs_version *ver, size_t *i,
 			       char shown[DCP_NAME_MAX + 1], uint64_t *ino)
 {

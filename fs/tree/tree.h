@@ -42,7 +42,7 @@ struct dcpfs_listing;
 /* Find the child @name of @dir: -ENOENT. */
 typedef int dcpfs_lookup_fn(const struct dcpfs_at *dir, const char *name,
 			    struct dcpfs_entry *out);
-/* List children from number @first on, at DCPFS_FIRST_ROW + their number. */
+/* List children from number @first on; their position is DCPFS_FIRST_ROW + the number. */
 typedef int dcpfs_list_fn(const struct dcpfs_listing *l, uint64_t first);
 /* Read the target of the link @i. */
 typedef int dcpfs_readlink_fn(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size);

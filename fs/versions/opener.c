@@ -39,7 +39,7 @@ struct builder {
 
 struct dcpfs_opener {
 	struct builder builders[BUILDERS];
-	pthread_t thread[BUILDERS]; /* with nthreads: the starting thread's */
+	pthread_t thread[BUILDERS]; /* this and nthreads: only for the starting thread */
 	unsigned nthreads;
 	bool stop; /* atomic */
 

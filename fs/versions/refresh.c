@@ -392,7 +392,7 @@ static bool hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 	return stale;
 }
 
-/* Did files of an opened version change behind the same commit mark? */
+/* Did files of an opened version change, although its commit mark did not? */
 static bool went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	struct dcp_version *v = dcpfs_opened(ver);

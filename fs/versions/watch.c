@@ -56,8 +56,8 @@ struct dcpfs_watch {
 
 /* ---- what to watch ---- */
 
-/* The file @name at @at, on the device @dev, is depended on. True: all its changes are reported to
- * watches of @path, which is its real path. */
+/* The mount depends on the file @name at @at, on device @dev. True: watches of @path, its real
+ * path, report all its changes. */
 static bool need_file(struct dcpfs_watch *w, const struct dcp_site *at, const char *name,
 		      uint64_t dev, char path[PATH_MAX])
 {
@@ -178,7 +178,7 @@ static void set_watches(struct dcpfs_watch *w)
 		const char *path = dcp_seen_path(&w->seen, i);
 		int rc = look->listed ? dcp_notify_add(n, path, DCP_NOTIFY_ALL) : 0;
 
-		/* The directory above reports changes of the others. */
+		/* Only the first must be watched: a directory reports changes of those in it. */
 		n->blind |= i == 0 && rc < 0;
 		if (look->id.ino)
 			dcp_notify_need(n, path, look->id.dev);
@@ -202,7 +202,7 @@ static bool look_for_changes(struct dcpfs_watch *w)
 	int rc;
 
 	set_watches(
-		w); /* of versions opened since the last check, which are compared from now on */
+		w); /* for versions opened since the last check: they are compared from now on */
 	dcp_seen_finish(&w->seen);
 	w->seen_ns = dcp_now_ns(CLOCK_REALTIME);
 	rc = dcpfs_versions_refresh(fs, &w->seen, &err);
