@@ -236,7 +236,7 @@ bool load_is_regions(const char *layout);
 int load_regions(const char *path, uint32_t *ranks,
 		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
 		 struct dcp_err *err);
-/* The cut of the tensor @row that the region is. 1, as dcp_layout_cut(). */
+/* Express the region as a cut of the tensor @row. 1, or an error as dcp_layout_cut(). */
 int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 		    struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
@@ -407,7 +407,7 @@ struct load_rounds {
 	/* @pack is copied here before it is sent, with the bytes that this rank needs of its own
 	 * stripe */
 	char *there;
-	/* all ranks need the same bytes, most of those read, so devices gather whole stripes in
+	/* all ranks need the same bytes, most of those read: devices gather whole stripes in
 	 * @in */
 	bool same;
 	/* With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
@@ -587,7 +587,7 @@ struct load_way {
 	void (*end)(struct load_pass *s, int rc); /* NULL: nothing is left to do */
 };
 
-/* Record the first failure of this rank; but one that has a message comes before -ECANCELED. */
+/* Record the first failure of this rank; but a failure with a message replaces -ECANCELED. */
 int load_pass_fail(struct load_pass *s, int rc, const struct dcp_err *err);
 /* The result of a pass whose steps returned @rc, described: a failure that this rank can explain is
  * preferred. */

@@ -76,7 +76,7 @@ static bool is_same(const char *a, const char *b)
 }
 
 /* Was the process started by srun --mpi=pmi2? Open MPI seldom supports that, and then ends the
- * process. If srun started the daemons of another mpiexec, the numbers differ. */
+ * process. If srun started the daemons of another mpiexec, PMI and Slurm give other numbers. */
 static bool is_pmi_of_srun(void)
 {
 	return is_same("PMI_RANK", "SLURM_PROCID") &&

@@ -19,8 +19,8 @@
 
 /*
  * Other ranks wait this much longer than rank 0, so that its message about who is late reaches
- * them, also on a busy machine. Their time begins again when rank 0 says that it is waiting too,
- * after a quarter of the timeout, because rank 0 may have come later than they did.
+ * them, also on a busy machine. Rank 0 may have come later than they did: after waiting for a
+ * quarter of the timeout it says that it waits, too, and their time begins again.
  */
 #define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 10000)
 #define HERE_MS(timeout_ms) ((timeout_ms) / 4)

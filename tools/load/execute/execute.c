@@ -316,7 +316,7 @@ static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err
 	return rc;
 }
 
-/* Append to io_why which features reads past the page cache lack. */
+/* Append to io_why what buffers for reads past the page cache lack, and why. */
 static void say_refused(struct dcpload_plan *p)
 {
 	const struct {

@@ -134,7 +134,7 @@ static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t s
 			rc = load_place_stretch(p, a, v->file, v->lo,
 						DCP_MIN(v->lo + v->run, lo + r->of.size),
 						slot ? slot + (v->lo - lo) : from);
-		else if (rc == 0 && v->need != need) /* all its parts of the stripe */
+		else if (rc == 0 && v->need != need) /* once for all its parts of the stripe */
 			rc = load_place_need(p, v->need - 1, lo, lo + r->of.size,
 					     slot ? slot : from, !slot);
 		need = v->need;

@@ -36,7 +36,7 @@ struct load_job {
 	uint64_t at;      /* offset in bytes of the first run in the row-major stored array */
 	uint64_t units;   /* of all runs */
 	uint64_t per_run; /* units of one run */
-	/* bytes of a unit: a power of two up to 16 that both sides are aligned to; or @from */
+	/* bytes of a unit: @from; or a power of two up to 16, to which both sides are aligned */
 	uint32_t unit;
 	/* 1: a unit is an element, which is converted, byte-reversed or placed by @stride */
 	uint32_t elements;

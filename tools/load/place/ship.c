@@ -105,8 +105,7 @@ struct batch {
 	uint64_t blocks;
 	struct coming *coming;
 	size_t ncoming, cap_coming;
-	/* chunk that ends with this batch; from LOAD_SHIP_THERE on: none, or another batch of the
-	 * chunk follows */
+	/* the chunk that ends with this batch; LOAD_SHIP_THERE or more: no chunk ends */
 	size_t chunk;
 	void *mark;
 	int64_t began;
