@@ -239,7 +239,7 @@ struct parse {
 	const char *named[OPT_MAX_OPERANDS]; /* operands given by an option */
 	const char *word[OPT_MAX_OPERANDS];  /* the others, in order */
 	size_t n;
-	const char *extra; /* a word too many for that */
+	const char *extra; /* a word too many for these */
 };
 
 static int set_form(struct parse *p, const struct opt *o, const char *file)

@@ -85,7 +85,7 @@ void out_restore(int was)
 {
 	if (was < 0)
 		return;
-	fflush(stdout); /* text of libraries: ours is not in it */
+	fflush(stdout); /* its buffer holds only text of libraries */
 	dup2(was, STDOUT_FILENO);
 	close(was);
 }

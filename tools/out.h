@@ -232,7 +232,7 @@ struct progress {
 	 * before. */
 	uint64_t phase_total, phase_done, done; /* @phase_done: when it began */
 	int64_t phase_ns;
-	bool counts_bytes; /* in it */
+	bool counts_bytes; /* in this phase */
 };
 
 /* From here on progress is a line of JSON at most each tenth of a second, wherever stderr goes. */

@@ -73,7 +73,7 @@ static void keep_ends(struct short_name *e, size_t max)
 	}
 }
 
-/* Like out_elide(), but characters among the first @nmust that @must marks are kept first. */
+/* Like out_elide(), but characters that @must marks, of the first @nmust, stay before others. */
 static void elide_kept(struct dcp_buf *b, const char *s, size_t max, bool utf8,
 		       const bool *must, size_t nmust)
 {

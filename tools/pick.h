@@ -25,7 +25,7 @@ struct hf_opts {
 	const char *rules, *assets;
 	const char *part;
 	int dtype;          /* in hf_dtypes */
-	bool implied;       /* by another option, which itself says what it cannot convert */
+	bool implied;       /* by another option, which reports what it cannot convert */
 	const char *config; /* path of config.json, instead of the file that is found */
 	bool even_none;     /* no error if the rules fit no key */
 	bool partial;       /* no error if the tensors are not those of config.json */

@@ -64,8 +64,8 @@ struct exporting {
 	int64_t start_ns;
 };
 
-/* Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the
- * format's own. Of --comm. */
+/* Names of --dtype, of which the first leaves tensors as they are; of --protocol, without which
+ * the format decides; of --comm. */
 extern const char *const export_dtypes[], *const export_protocols[], *const export_comms[];
 #define EXPORT_NO_PROTOCOL UINT64_MAX
 /* The number of --protocol; 0: the format's default. */
@@ -121,8 +121,8 @@ bool export_is_asset(const struct exporting *x);
 struct export_reader;
 int export_reader(struct exporting *x, struct export_reader **out);
 struct save_source export_source(struct export_reader *r);
-/* Callback of the set: metadata that files have beside tensors; it counts bytes of parts. @ctx: the
- * reader. */
+/* Callbacks of the set: the metadata that files have beside tensors; the number of bytes of 0x80
+ * or more in a part. @ctx: the reader. */
 int export_said(void *ctx, const size_t *tensors, size_t n, const char **object);
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
 		struct dcp_err *err);

@@ -238,8 +238,8 @@ static int compare_within(struct verifying *w, const struct dcp_object *o)
 	return rc;
 }
 
-/* Formats that hold one nested value open it in several ways when it is read, and an instance of a
- * subclass of str becomes a str. */
+/* A format that holds one nested value can be read in several ways, so all are tried; an instance
+ * of a subclass of str becomes a str. */
 static int compare_object(struct verifying *w, const struct dcp_object *o)
 {
 	static const unsigned ways[] = { DCP_WALK_LISTS, DCP_WALK_TUPLES, 0 };

@@ -197,7 +197,7 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 
 	if (!l->opts->metrics)
 		return code;
-	/* If the ranks did not meet, the launcher's variables tell rank 0. */
+	/* If the ranks did not meet, the launcher's variables tell which is rank 0. */
 	if (l->comm ? l->comm->rank : load_job_find(&job, NULL) == 0 && job.rank)
 		return code;
 	rc = check_replaced(l->opts->metrics, &err);

@@ -29,8 +29,8 @@
  *   each rank for itself   the slowest node: what its ranks need, each for itself, over @disk
  *   each node for itself   what its ranks need, common bytes once (a shared page cache)
  *   together               the slowest node's parts over @disk, while the slowest node's
- *                          exchange with others goes over @net: each rank that needs a byte
- *                          is sent it
+ *                          exchange with others goes over @net: a byte is sent to each rank
+ *                          that needs it
  */
 
 struct dcp_err;
@@ -52,7 +52,7 @@ bool plan_sim_rate(const char *text, double *out);
 struct plan_time {
 	const char *way;   /* "together" */
 	double read, send; /* seconds; send 0: nothing is sent */
-	double total;      /* of the slower of both */
+	double total;      /* the longer of both times */
 	const char *limit; /* what takes longest */
 	uint32_t node;     /* the slowest */
 };
@@ -97,7 +97,7 @@ struct plan {
 	struct dcp_job *job;
 	struct dcp_job_sum sum;
 	uint32_t ranks, groups;
-	struct dcp_job_flow *rank, *group; /* as many as there are */
+	struct dcp_job_flow *rank, *group; /* of all ranks; of all groups */
 	struct plan_sim sim;               /* of --simulate */
 	const struct dcp_file_id *files;
 	size_t nfiles;

@@ -470,8 +470,8 @@ static int read_list(int at, const char *path, struct list *out)
 	return rc;
 }
 
-/* NULL: the file is as dcpfs wrote it, or if the name ends with a slash, dcpfs wrote files below
- * the directory. Otherwise a text that says what it is. */
+/* NULL: the file is as dcpfs wrote it; or the name ends with a slash, and dcpfs wrote files below
+ * this directory. Otherwise a text that says what it is. */
 static const char *judge_file(const struct list *l, const char *name, const struct stat *st)
 {
 	const struct line *line = DCP_ITEMS(l->lines, struct line);

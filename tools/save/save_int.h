@@ -246,8 +246,7 @@ struct save_uploads {
 	size_t nparts;
 	/* by run with a checksum: number of pieces that are not written yet */
 	uint32_t *left;
-	/* list of the patches of a run: by run, its first patch; by patch, the next one; number +
-	 * 1, 0: none */
+	/* the patches of a run as a list: @first is by run, @next by patch; number + 1, 0: none */
 	size_t *first, *next;
 	struct dcp_buf old;   /* keys (char *) of the objects that are replaced */
 	bool handed;          /* another process completes or aborts the uploads */

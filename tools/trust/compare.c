@@ -145,7 +145,7 @@ static int compare_all(struct comparing *w, const struct dcp_buf *digests)
 		p->name = p->a ? p->a->key : p->b->key;
 		p->tensors = 1;
 		if (is_known(p)) {
-			; /* it is said */
+			; /* is_known() has set it */
 		} else if (has_same_digest(digests, p)) {
 			p->state = CMP_EQUAL;
 			p->d.n = p->a->elements;

@@ -36,7 +36,7 @@ struct manifest {
 	struct dcp_site site; /* of the source */
 	bool one;             /* the version is one file: files beside it are not part of it */
 	char name[MOST_PATH];
-	size_t nabove;       /* bytes of its directory's path, also before paths of its files */
+	size_t nabove; /* bytes of its directory's path, which its files' paths begin with */
 	struct dcp_buf all;  /* struct resource */
 	struct dcp_buf skip; /* ignored paths: texts, each with its NUL */
 	struct dcp_buf own;  /* const char *, sorted: paths of the version's files */

@@ -91,8 +91,8 @@ struct walk {
 	 * read. */
 	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
 		    const void *a, const void *b, size_t n);
-	/* All spans of the item are done, or @rc and @err say why it, or (@side 1) its pair, cannot
-	 * be read. One thread at a time. */
+	/* The item is done; or @rc and @err say why it (or with @side 1, its pair) cannot be read.
+	 * One thread at a time. */
 	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
 		     int rc, unsigned side, const struct dcp_err *err);
 	void *ctx;
@@ -188,12 +188,11 @@ struct copies_bad {
 	const struct walk_key *key;
 	uint32_t file,
 		other; /* the file that was read first; the file that differs, or cannot be read */
-	uint64_t off, n; /* bytes of the file that hold them, if it says so; 0: it does not */
-	uint64_t first,
-		differ;  /* the first that differs, of those elements; and how many bytes do */
-	uint64_t bytes;  /* of those elements */
-	const char *why; /* it cannot be read; NULL: it differs */
-	struct dcp_version *with; /* the version as it is read from there; NULL: it cannot be */
+	uint64_t off, n;        /* where @file has these elements; 0: not known */
+	uint64_t first, differ; /* the first element that differs; number of differing bytes */
+	uint64_t bytes;         /* of these elements */
+	const char *why;        /* it cannot be read; NULL: it differs */
+	struct dcp_version *with; /* the version as read from @other; NULL: unreadable */
 };
 
 struct copies {
@@ -336,8 +335,8 @@ int signed_check(struct signed_files *w);
 /*
  * stored: compare files of a version with the checksums in them.
  *
- * ZIP archives have a CRC-32 of each member, also archives in a row, as in .distcp files. 0: the
- * writer computed none, which is an option of torch.
+ * ZIP archives have a CRC-32 of each member, also archives in a row, as in .distcp files. A CRC-32
+ * of 0 was not computed, which is an option of torch.
  */
 
 /* Bytes of a file that differ from their checksum or cannot be read: reported for each tensor in

@@ -427,7 +427,7 @@ static enum cmd_exit print_source(const char *source, struct out *o, struct tall
 	enum cmd_exit code;
 
 	if (look_at_server(source, &server)) {
-		struct tally own = { 0 }; /* it is no version */
+		struct tally own = { 0 }; /* not counted: it is no version */
 
 		print_finding(o, "server", &server, &own);
 		dcp_buf_finish(&own.names);

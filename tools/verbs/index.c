@@ -118,7 +118,7 @@ static enum cmd_exit index_all(struct work *w, const char *version)
 		cmd_fail(worst, "%s (%zu versions are refused: dcpfs ls --versions %s)",
 			 w->first, w->refused, w->p.ck.source);
 	if (done == 0 && worst == CMD_OK)
-		return pick_version(&w->p, NULL); /* knows the words for it */
+		return pick_version(&w->p, NULL); /* prints why there is none */
 	return worst;
 }
 

@@ -110,7 +110,7 @@ static enum cmd_exit fail_open(const struct loading *l, const char *source)
 	const char *device = l->opts->device;
 
 	if (l->err.code == -ENOENT && access(source, F_OK) == 0)
-		return loading_fail(l, CMD_NO); /* of its versions */
+		return loading_fail(l, CMD_NO); /* the version is missing */
 	return l->err.code == -EINVAL && device && !load_device_is_name(device)
 		       ? loading_fail(l, CMD_USAGE)
 		       : fail_load(l);

@@ -92,7 +92,7 @@ struct saving {
 	const volatile int *stop;            /* for a bucket: the signal that ends the save */
 };
 
-/* All ranks come to the same; rank 0 says it. */
+/* All ranks fail in the same way; rank 0 prints why. */
 static enum cmd_exit fail_usage(const struct saving *s, const char *fmt, ...) DCP_PRINTF(2, 3);
 static enum cmd_exit fail_usage(const struct saving *s, const char *fmt, ...)
 {

@@ -64,7 +64,7 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 	return n;
 }
 
-/* "[0:4, 8:16]", and the run of it if the piece has not all of it */
+/* "[0:4, 8:16]", and the run if the piece has only a part of this box */
 static void describe_region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
 {
 	char box[DCP_BOX_TEXT];

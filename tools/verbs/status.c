@@ -349,7 +349,7 @@ static void take_status(struct status *s, const struct told *t, const struct dcp
 
 		s->sum[i] = metric_value(last, totals[i].metric);
 		if (strcmp(totals[i].name, "read_bytes") == 0)
-			since += t->before.n; /* which this program itself has read */
+			since += t->before.n; /* bytes that this program has read */
 		if (s->rates)
 			s->rate[i] = s->sum[i] < since
 					     ? 0 /* another mount by now */
