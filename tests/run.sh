@@ -217,6 +217,9 @@ torch_alone() {
 
 # What CI compares with torch itself, while the tests of other builds run.
 beside_torch() {
+	until [ -e "$top/torch.ready" ]; do
+		sleep 1
+	done
 	[ -n "${DCPFS_TEST_TORCH:-}" ] || DCPFS_TEST_TORCH=$top/frameworks/alone/bin/python
 	export DCPFS_TEST_TORCH
 	if ! "$DCPFS_TEST_TORCH" -c 'import torch'; then
@@ -233,8 +236,11 @@ packages
 venv >"$top/venv.said" 2>&1 &
 making_venv=$!
 if [ -n "$ci" ]; then
-	[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null &
-	alone=$!
+	rm -f "$top/torch.ready"
+	{
+		[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null
+		touch "$top/torch.ready"
+	} &
 fi
 say 'build default'
 # Lines for a debugger, no variables: a third of compiling.
@@ -253,7 +259,6 @@ fi
 [ $built != 0 ] || check default ''
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -n "$ci" ]; then
-	wait "$alone"
 	beside_torch >"$top/torch.said" 2>&1 &
 	beside=$!
 fi
