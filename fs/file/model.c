@@ -72,9 +72,9 @@ static int put_metadata(struct making *m)
 		return rc;
 	dcp_jsonw_key(&m->w, "__metadata__");
 	dcp_safetensors_begin_meta(&m->w, NULL, object);
-	dcp_safetensors_put_left(&m->left, &m->w);
+	rc = dcp_safetensors_put_left(&m->left, &m->w);
 	dcp_jsonw_end(&m->w);
-	return 0;
+	return rc;
 }
 
 static int write_header(struct making *m, uint64_t n)

@@ -253,7 +253,7 @@ static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_o
 	struct dcp_safetensors_left left = { 0 };
 	struct dcp_safetensors_shapes shapes;
 	struct dcpload_part part;
-	int rc;
+	int rc, left_rc;
 
 	dcp_jsonw_key(w, "__metadata__");
 	dcp_safetensors_begin_meta(w, NULL, of->metadata);
@@ -269,9 +269,9 @@ static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_o
 	}
 	d->left_out = left.n;
 	rc = dcp_safetensors_put_shapes(&shapes, w, of->rank, of->ranks);
-	dcp_safetensors_put_left(&left, w);
+	left_rc = dcp_safetensors_put_left(&left, w);
 	dcp_jsonw_end(w);
-	return rc;
+	return rc < 0 ? rc : left_rc;
 }
 
 static int make_header(struct dump *d, const struct dump_of *of,

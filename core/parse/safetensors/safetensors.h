@@ -105,8 +105,8 @@ struct dcp_safetensors_left {
 /* @instead is named if JSON cannot represent @key. */
 void dcp_safetensors_leave_out(struct dcp_safetensors_left *l, const char *key,
 			       const char *instead);
-/* Write the member "dcpfs.left_out", if there are any, and free the names. */
-void dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w);
+/* Write the member "dcpfs.left_out", if there are any, and free the names. -ENOMEM. */
+int dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w);
 
 /* The shapes of tensors of which a rank's file holds only parts. */
 struct dcp_safetensors_shapes {

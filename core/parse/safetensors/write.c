@@ -127,15 +127,19 @@ void dcp_safetensors_leave_out(struct dcp_safetensors_left *l, const char *key,
 			       dcp_json_can_say(key) ? key : instead);
 }
 
-void dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w)
+int dcp_safetensors_put_left(struct dcp_safetensors_left *l, struct dcp_jsonw *w)
 {
+	int rc;
+
 	if (l->n > MAX_NAMED)
 		dcp_buf_printf(&l->names, " and %llu more",
 			       (unsigned long long)(l->n - MAX_NAMED));
 	dcp_buf_add(&l->names, "", 1);
-	if (l->n)
-		dcp_jsonw_put_str(w, "dcpfs.left_out", l->names.failed ? "?" : l->names.p);
+	rc = dcp_buf_error(&l->names);
+	if (rc == 0 && l->n)
+		dcp_jsonw_put_str(w, "dcpfs.left_out", l->names.p);
 	dcp_buf_finish(&l->names);
+	return rc;
 }
 
 void dcp_safetensors_begin_shapes(struct dcp_safetensors_shapes *s)
