@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Print the commit of the source tree, with a + if files differ from it; nothing where it is not known.
+# Print the commit of the source tree, with a + if files differ from it; nothing if it is not known.
 #
 #   tools/commit.sh          print it
 #   tools/commit.sh --dist   write it into the tree of a release that meson makes, which has no history

@@ -25,7 +25,7 @@ if [ ! -e "$work/needs.$suite" ] || ! cmp -s "$work/needs.$suite" "$top/debian/c
 		cd /build/dcpfs && apt-get -qy --no-install-recommends build-dep .'
 	cp "$top/debian/control" "$work/needs.$suite"
 fi
-# In two directories, since a path is what most often makes two builds differ.
+# In two directories, because builds most often differ by a path.
 rm -rf "$work/source"
 copy_source "$work/source"
 for place in build built/again; do
@@ -49,7 +49,7 @@ cp "$out/"*.deb "$work/bare/debs/"
 root_sh "$work/bare" "$work/use.log" 'apt-get -q update
 	apt-get -qy install --no-install-recommends /debs/*.deb fuse3 gcc libc6-dev pkgconf python3-numpy man-db systemd-sysv dbus'
 copy_source "$work/bare/src"
-# What autopkgtest does, without a machine of its own: each test alone, in the source tree.
+# As autopkgtest does, but without another machine: each test alone, in the source tree.
 for test in programs mount libraries service; do
 	code=0
 	case $test in

@@ -28,7 +28,7 @@ timed() { # the same, and how long it took
     printf '(%d ms)\n' $(((to - from) / 1000))
 }
 
-# A python with numpy: of a venv that is made here, or Debian's.
+# A python that has numpy: that of a venv made here, or Debian's.
 numpy() {
     local venv=build/demo/venv log=build/demo/venv.log
     tools/packages.sh venv >"$log" 2>&1 || true

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Do what tools/service/Dockerfile says, without docker: each stage in a bare Debian. Then use the result as its user, and say how big
-# an image of it is. As root.
+# Do what tools/service/Dockerfile says, without docker: each stage in a bare Debian. Then use the result as the image's user, and print
+# the size of the image. As root.
 #
 #   tools/image.sh
 set -eu
@@ -46,7 +46,7 @@ follow() { # INSTRUCTION REST
 	esac
 }
 
-# A line an instruction.
+# Each instruction on one line.
 sed -e '/^#/d' -e '/^$/d' -e ':a' -e '/\\$/{N;s/\\\n[[:space:]]*//;ba' -e '}' "$top/tools/service/Dockerfile" >"$work/lines"
 while read -r word rest <&3; do
 	follow "$word" "$rest"
@@ -64,7 +64,7 @@ as export /source 20 /tmp/made --as safetensors --verify
 as doctor --quiet '|| [ $? = 1 ]'
 root_sh "$stage" "$log" 'ldd /usr/bin/dcpfs | grep "not found" && exit 1 || :'
 rm -rf "$stage/source"
-# What the slim image leaves out, which this root has.
+# Without the files that the slim image leaves out.
 size=$(tar -C "$stage" --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale --exclude=./usr/share/info \
 	--exclude=./var/cache --exclude=./var/lib/apt --exclude=./var/log -cf - . | gzip | wc -c)
 say "compressed $size bytes"

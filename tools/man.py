@@ -19,7 +19,7 @@ def subsections(body):
 
 
 def synopsis(body, verb):
-    """Its lines of the SYNOPSIS, also those of the program that is called otherwise."""
+    """The verb's lines of the SYNOPSIS, also those under its other name."""
     text = re.search(r"^\.Sh SYNOPSIS\n(.*?)^\.Sh ", body, re.M | re.S).group(1)
     forms = re.split(r"^(?=\.Nm)", text, flags=re.M)
     own = [f for f in forms if f".Cm {verb}\n" in f or f.startswith(f".Nm {OTHERS.get(verb)}\n")]

@@ -48,7 +48,7 @@ static bool keep_char(struct short_name *e, size_t i, size_t max)
 	return true;
 }
 
-/* From the end. */
+/* Keep digits, from the end on. */
 static void keep_digits(struct short_name *e, const bool *digit, size_t max)
 {
 	for (size_t i = e->n; i-- > 0;)

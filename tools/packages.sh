@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # The one list of Debian packages. Installs those of the named sets that are missing.
 #
-#   tools/packages.sh build      what compiling dcpfs needs
-#   tools/packages.sh test       that, and what the whole test suite needs
+#   tools/packages.sh build      to compile dcpfs
+#   tools/packages.sh test       those, and packages for the whole test suite
 #   tools/packages.sh optional   io_uring, MPI, libcurl and ncurses, as far as the distribution has them
-#   tools/packages.sh packaging  what tools/release.sh needs beside them
-#   tools/packages.sh site       what tools/site.py needs
-#   tools/packages.sh venv       what python needs to make a virtual environment, for the demo
-#   tools/packages.sh numpy      numpy without one
+#   tools/packages.sh packaging  other packages for tools/release.sh
+#   tools/packages.sh site       for tools/site.py
+#   tools/packages.sh venv       to make a virtual environment of python, for the demo
+#   tools/packages.sh numpy      numpy outside of a virtual environment
 #   tools/packages.sh list SET   print the names, install nothing
 set -eu
 
@@ -61,7 +61,7 @@ as_root() {
 	fi
 }
 
-# apt-get talks too much; its words are shown only when it fails.
+# apt-get prints too much: its output is shown only when it fails.
 quietly() {
 	log=$(mktemp)
 	if ! as_root env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 </dev/null; then

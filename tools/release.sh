@@ -35,7 +35,7 @@ meson dist -C build/release --formats xztar >/dev/null
 cp "build/release/meson-dist/dcpfs-$version.tar.xz" "$out/"
 say 'documentation'
 ninja -C build/release >/dev/null
-# By Debian's python, which has what packages.sh installed; the first in the path may be another.
+# By Debian's python, for which packages.sh has installed modules; the first in the path may be another.
 /usr/bin/python3 tools/site.py build/site build/release/tools/dcpfs
 tar -C build --sort=name --mtime="@$(git log -1 --format=%ct)" --owner=0 --group=0 --numeric-owner --transform "s,^site,dcpfs-$version-doc," \
 	-cJf "$out/dcpfs-$version-doc.tar.xz" site

@@ -6,15 +6,15 @@ say() {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
 }
 
-# What every script that uses this needs of the machine.
+# Check the needs of all scripts that read this.
 root_check() {
 	[ "$(id -u)" = 0 ] || { say "needs root: it makes a bare Debian and works inside it"; exit 3; }
 	command -v debootstrap >/dev/null || { say "debootstrap is missing: tools/packages.sh packaging"; exit 3; }
-	# Where this machine's packages come from; otherwise where debootstrap itself looks.
+	# The mirror of this machine's packages; otherwise that of debootstrap.
 	mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
 }
 
-# root_make PLACE SUITE: a fresh one
+# root_make PLACE SUITE: make a fresh root
 root_make() {
 	local bare="$top/build/roots/$2"
 	if [ ! -e "$bare.complete" ]; then
@@ -29,12 +29,12 @@ root_make() {
 	mkdir -p "$1"
 	cp -a --reflink=auto "$bare/." "$1"
 	cp -L /etc/resolv.conf /etc/hosts "$1/etc/"
-	# How this machine reaches Python packages. Elsewhere than it stands, since packages make such files anew.
+	# How this machine reaches Python packages. Under another path, since packages overwrite such files.
 	[ ! -e "${PIP_CERT:-}" ] || cp -L "$PIP_CERT" "$1/etc/pip.pem"
 	chmod 755 "$1"
 }
 
-# root_run PLACE COMMAND...: in a mount namespace of its own, so that nothing stays mounted
+# root_run PLACE COMMAND...: run it in the root, in a mount namespace of its own, so that nothing stays mounted
 root_run() {
 	local place=$1
 	shift
@@ -47,13 +47,13 @@ root_run() {
 			${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} ${PIP_CERT:+PIP_CERT=/etc/pip.pem} chroot "$place" "$@"' sh "$place" "$@" </dev/null
 }
 
-# root_sh PLACE LOG SCRIPT: a script in it, whose words are shown only when it fails
+# root_sh PLACE LOG SCRIPT: run a script in the root; its output is shown only when it fails
 root_sh() {
 	quiet "$2" root_run "$1" sh -euc "$3"
 }
 
-# root_boot PLACE LOG SCRIPT: the same, in a machine of its own that systemd of the root has started; SCRIPT's exit code. 77: this
-# machine has no systemd-nspawn, or no FUSE.
+# root_boot PLACE LOG SCRIPT: the same after systemd of the root has started; returns SCRIPT's exit code. 77: this machine has no
+# systemd-nspawn, or no FUSE.
 root_boot() {
 	command -v systemd-nspawn >/dev/null && (: <>/dev/fuse) 2>/dev/null || return 77
 	mkdir -p "$1/boot-once"
@@ -84,7 +84,7 @@ quiet() {
 	fi
 }
 
-# The files of the checkout that git knows, as they are in the work tree, into a directory.
+# Copy the files of the work tree that git does not ignore to a directory.
 copy_source() {
 	mkdir -p "$1"
 	git -C "$top" ls-files -z --cached --others --exclude-standard |

@@ -5,8 +5,8 @@
 usage: site.py OUT [PROGRAM]    PROGRAM: a dcpfs that was built, for a manual page a verb
        site.py --check          only follow the links of the pages of Markdown
 
-Needs python3-markdown and mandoc (tools/packages.sh site) but for --check. Every link inside the site is followed, also to headings: one
-that leads nowhere is an error. Nothing is asked of a network, and nothing in the result needs one.
+Needs python3-markdown and mandoc (tools/packages.sh site) but for --check. Every link inside the site is followed, also to headings: a link
+that leads nowhere is an error. Neither this program nor the site needs a network.
 """
 import html
 import json
@@ -92,7 +92,7 @@ def manual(program):
 
 
 def check_links(out):
-    """What leads nowhere: files that are not there, headings that a page does not have."""
+    """Links that lead nowhere: to a file that is missing, or a heading that the page lacks."""
     text = {p.relative_to(out).as_posix(): p.read_text(encoding="utf-8") for p in out.rglob("*.html")}
     for name, body in text.items():
         for link in re.findall(r'(?:href|src)="([^"]*)"', body):
@@ -107,7 +107,7 @@ def check_links(out):
 
 
 def check_sources():
-    """The same of the sources, where headings have the anchors that the forge gives them."""
+    """The same for the sources, where headings have the anchors that the forge gives them."""
     text = {name: re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.S) for name in sources("*.md")}
     anchors = {name: {slug(x) for x in re.findall(r"^#+ (.*)$", (ROOT / name).read_text(encoding="utf-8"), re.M)} for name in text}
     for name, body in text.items():

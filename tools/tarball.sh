@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Build an archive of the programs that needs nothing installed but the C library: the other libraries are inside them. Those that are
-# opened when they are needed (libcurl, libarchive, ncurses, CUDA) are the system's, where it has them. Built twice and compared, then used in
+# Build an archive of the programs that needs nothing installed but the C library: the other libraries are inside them. Libraries that are
+# opened when they are needed (libcurl, libarchive, ncurses, CUDA) are the system's, if it has them. Built twice and compared, then used in
 # bare Debians. As root.
 #
 #   tools/tarball.sh OUT

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Build one wheel that has everything: the Python package, libdcpload, libdcpsave, the programs, and the libraries they need
-# (but fusermount3, which must be set-user-ID root; Open MPI, of which each cluster has its own; ncurses, which knows the terminals of its
-# system; and libcurl with expat, since whom a machine trusts is a matter of its own libraries).
+# (but fusermount3, which must be set-user-ID root; Open MPI, since each cluster has its own; ncurses, which knows the terminals of its
+# system; and libcurl with expat, since each system decides which servers it trusts).
 #
 #   tools/wheel.sh OUT           build it in a bare Debian, check it, and use it in other bare Debians; as root
 #   tools/wheel.sh --build OUT   build and check it only
 #
 # It runs where glibc is 2.28 or later, and is built twice, in two directories, and compared. The oldest Debian that has packages
-# is used, since its C library is the first to decide on which systems the wheel runs: no symbol may be newer than 2.28.
-# Libraries that it has too old are compiled from the sources of the next.
+# is used, since its C library decides on which systems the wheel runs: no symbol may be newer than 2.28. Libraries that are too old
+# there are compiled from the sources of the next Debian.
 set -eu
 . "$(dirname "$0")/root.sh"
 
@@ -22,8 +22,8 @@ out=$(cd "$1" && pwd)
 work=$top/build/wheel
 suite=bullseye next=bookworm
 
-# Compiled as their makers do: configure, make, make install. The archive library reads the compressions that checkpoints are
-# found in, and nothing of XML or encryption.
+# Compile the libraries by configure, make, make install. The archive library reads the compressions of checkpoints, but no XML and
+# no encryption.
 libraries() {
 	cat <<-END
 		echo 'deb-src $mirror $next main' >/etc/apt/sources.list.d/next.list
@@ -53,7 +53,7 @@ libraries() {
 	END
 }
 
-# The package as setuptools makes it, then what is not Python: programs and libraries, the licenses of the libraries, a tag.
+# The package as setuptools makes it, then the rest: programs and libraries, the licenses of the libraries, a tag.
 wheel() {
 	cat <<-'END'
 		export PATH=/tools/bin:$PATH
@@ -105,7 +105,7 @@ sed -n '/is consistent/,/^$/p' "$work/wheel.log" | tr '\n' ' ' >&2
 say "both builds are equal: $out/$name, $(stat -c %s "$out/$name") bytes"
 [ -n "$use" ] || exit 0
 
-# The libraries of a root, moved to where Fedora, RHEL and SUSE have them: no directory is named after the machine.
+# Move the libraries of a root to the directory that Fedora, RHEL and SUSE have, which is not named after the machine.
 move_libraries() { # PLACE
 	local libs
 	libs=$(echo "$1"/usr/lib/*-linux-gnu)
@@ -116,7 +116,7 @@ move_libraries() { # PLACE
 	ldconfig -r "$1"
 }
 
-# Used where nothing of dcpfs is: no variables, no other package but Python's pip and, for the mount, fusermount3.
+# Use the wheel where nothing of dcpfs is: no variables, only the packages of Python's pip and, for the mount, fusermount3.
 for suite in bullseye bookworm bookworm-lib64 trixie; do
 	say "using it in a bare $suite"
 	root_make "$work/bare" "${suite%-lib64}"

@@ -20,7 +20,7 @@ enum {
 	MOST_LIST = 4 << 20,
 	CLEAN_TRIES = 4,   /* for requests that only clean up */
 	TRIES = 5,         /* for answers that are an error although their status is success */
-	PAUSE_US = 100000, /* times 5 */
+	PAUSE_US = 100000, /* 5 times after the first try, 10 after the second */
 	TAG = 48,
 };
 

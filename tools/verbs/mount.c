@@ -226,7 +226,7 @@ static char *make_mountpoint(const char *source)
 struct paths {
 	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets, *log_file, *metrics_at;
 	struct dcp_rules *hf_rules;
-	bool made; /* mnt */
+	bool made; /* mnt, by this program */
 };
 
 static void finish_paths(struct paths *p)

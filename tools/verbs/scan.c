@@ -54,7 +54,7 @@ struct found {
 	enum judgement judged;
 	const char *name; /* "os.system"; NULL: it is computed, or could not be looked at */
 	const char *file, *key,
-		*why; /* key: or the member of an archive; NULL: the file itself */
+		*why; /* key: a key, or a member of an archive; NULL: the file itself */
 	uint64_t off, count;
 };
 
