@@ -2,8 +2,8 @@
 /*
  * fs: one mount: its options, its versions, its open files. No FUSE types.
  *
- * Threads: everything here is used by all of FUSE's workers and by the watcher. The comment of each
- * field names its protection; fields without one are set before the workers start and only read
+ * Threads: everything here is used by all of FUSE's workers and by the watcher. The comment of a
+ * field names its protection; other fields are set before the workers start and only read
  * afterwards.
  */
 #pragma once
@@ -127,7 +127,7 @@ struct dcp_measures;
 struct dcpfs_opener;
 struct dcpfs_ranks;
 
-/* Functions of the FUSE session that this room calls. */
+/* Functions of the FUSE session that fs calls. */
 struct dcpfs_kernel {
 	void (*drop)(void *ctx, uint64_t ino); /* drop the kernel's cached pages of @ino */
 	bool (*ended)(void *ctx);              /* has the session ended, or is it about to? */

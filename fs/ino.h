@@ -60,7 +60,7 @@ enum dcpfs_kind {
 	DCPFS_RAW_BLOB,
 	DCPFS_SAFETENSORS_BLOB,
 	DCPFS_MODEL_BLOB, /* about a file of many tensors */
-	DCPFS_NPY,        /* one a row */
+	DCPFS_NPY,        /* a file for each row */
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,
 	DCPFS_OBJECT,

@@ -171,7 +171,7 @@ static ssize_t patched_writev(int fd, struct iovec *iov, int n, void *userdata)
 static const struct fuse_custom_io patched_io = { .read = plain_read,
 						  .writev = patched_writev };
 
-/* ---- what the rest of this room may ask of the session ---- */
+/* ---- functions of the session for the rest of fs ---- */
 
 static void make_metrics(void *ctx, struct dcp_buf *out)
 {

@@ -177,7 +177,7 @@ enum cmd_exit cmd_exit_of(int rc)
 		return CMD_OK;
 	case ENOKEY: /* --hf-from, --hf-rules */
 		return CMD_NO;
-	case EEXIST: /* --index names a file that is something else */
+	case EEXIST: /* --index names a file that is no index */
 		return CMD_USAGE;
 	case EINVAL:
 	case ENOTDIR: /* a SOURCE that is a file */

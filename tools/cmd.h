@@ -75,7 +75,7 @@ void cmd_on_stop(const char *verb, const char *part, const char *then, bool lead
 const volatile int *cmd_on_stop_undo(const char *verb);
 void cmd_stop(void);
 
-/* The exit code that fits what a function of core returned. */
+/* The exit code for the return code of a function of core. */
 enum cmd_exit cmd_exit_of(int rc);
 
 /* load_cache_dir(), created with its parents. On a failure it prints why and returns NULL. */

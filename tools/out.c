@@ -274,7 +274,7 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 	}
 }
 
-enum { NAMED = 3 }; /* of those with one reason; JSON has all */
+enum { NAMED = 3 }; /* items named for each reason; JSON has all */
 
 /* If pieces of a file cannot be read, the first stands for all. */
 static int compare_causes(const char *a, const char *b)

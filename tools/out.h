@@ -18,7 +18,7 @@
 #include "core/format/format.h"
 #include "tools/cmd.h"
 
-/* The values of options that choose one; see OPT_FORM. */
+/* The values of options that choose a form; see OPT_FORM. */
 enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_CSV, OUT_SVG, OUT_HTML, OUT_NAMES };
 
 struct out_col {
@@ -172,7 +172,7 @@ enum out_kind {
 /* The forms that have a field; OUT_EACH: every form for which the field has a name or a head. */
 enum out_only { OUT_EACH, OUT_LONG, OUT_ONLY_JSON, OUT_ONLY_TSV };
 
-/* A field of the rows of a list. An array of them ends with one without names. */
+/* A field of the rows of a list. An array ends with a field without names. */
 struct out_field {
 	const char *name; /* in JSON, TSV and CSV; NULL: only people see it */
 	const char *head; /* of its column for people; NULL: people do not see it */
@@ -223,7 +223,7 @@ void out_table_print(struct out_table *t, struct out *o, unsigned indent);
  */
 
 struct progress {
-	struct dcp_progress report; /* what core is given; its ctx is this struct */
+	struct dcp_progress report; /* for core; its ctx is this struct */
 	bool on, bytes;             /* there is a terminal; bytes are counted, not items */
 	unsigned width;
 	bool drawn;

@@ -27,7 +27,7 @@ enum {
 	IDLE_MS = 2000, /* idle time after which a thread ends, and a reader is forgotten */
 	NEAR = 2 << 20, /* requests of one reader may be out of order by so many bytes */
 	LOOK_MS = 100,
-	REQUEST = 8 << 20, /* bytes of one */
+	REQUEST = 8 << 20, /* bytes of one request */
 };
 
 enum state { LOADING, READY, FAILED };

@@ -178,7 +178,7 @@ static bool make_tag(const char *body, char out[TAG])
 	return true;
 }
 
-/* Is the object the one that was put? Parts of an upload cannot be read again, so its length and
+/* Is it the object that was put? Parts of an upload cannot be read again, so its length and
  * tag are compared. */
 static bool is_there(struct one *o)
 {

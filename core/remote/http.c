@@ -651,7 +651,7 @@ static int run_jobs(struct job *j, size_t n, struct dcp_transfers *t)
 	for (size_t i = 0; i < n; i++) {
 		stop_transfer(&j[i], t);
 		if (!j[i].ended)
-			j[i].r->rc = -ECANCELED; /* what it took is not all, and may be wrong */
+			j[i].r->rc = -ECANCELED; /* the bytes that it took may be wrong */
 		free(j[i].r->leads);
 		j[i].r->leads = j[i].url;
 	}

@@ -37,7 +37,7 @@ struct dcp_remote;
 
 /* ---- remote.c: lists ---- */
 
-#define DCP_LISTING_MAX 2000000u /* names in one */
+#define DCP_LISTING_MAX 2000000u /* names in a listing */
 
 struct dcp_item {
 	/* relative to the prefix of the listing; that of a directory ends in a slash */

@@ -8,8 +8,8 @@
  * a text stays for about a second, and its mtime tells when it was made.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, among them DCPFS_CACHE_MODELS models, with
- * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an
- * unlinked file, not in private memory.
+ * DCPFS_CACHE_TEXT bytes of text besides that of open files. Generated text beyond a megabyte lies
+ * in an unlinked file, not in private memory.
  */
 #pragma once
 #include <stdbool.h>

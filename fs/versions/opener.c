@@ -45,7 +45,7 @@ struct dcpfs_opener {
 
 	pthread_mutex_t lock; /* everything below; inside it only the list's lock is taken */
 	pthread_cond_t changed;
-	unsigned running;                    /* of the threads */
+	unsigned running;                    /* threads that have not ended */
 	struct want *wants;                  /* most recent first */
 	const struct dcp_progress *progress; /* of the next build */
 	bool said;                           /* atomic: the missing config.json was logged */

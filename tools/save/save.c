@@ -588,7 +588,7 @@ static int plan_files(struct save *s, struct dcp_err *err)
 
 	if (s->compares || !s->opts.dry)
 		return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
-	/* Missing directories would be created in the nearest existing one. */
+	/* Missing directories would be created in the nearest existing directory. */
 	snprintf(at, sizeof(at), "%s", s->parent);
 	while ((rc = statvfs(at, &fs)) < 0 && errno == ENOENT && (slash = strrchr(at, '/')))
 		slash[slash == at] = '\0';

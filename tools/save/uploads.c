@@ -43,7 +43,7 @@ struct save_upload {
 	uint64_t part_size;
 	/* parts; n 0: the format generates the whole file, which is sent in one request */
 	size_t first, n;
-	size_t own, nown; /* of own */
+	size_t own, nown; /* in own: first, number */
 	bool done;        /* this save has created the object */
 };
 
@@ -450,7 +450,7 @@ void save_free_uploads(struct save *s)
 	dcp_buf_finish(&u->bytes);
 }
 
-/* ---- uploads of other processes, completed by the one that leads ---- */
+/* ---- uploads of other processes, completed by the leading process ---- */
 
 static void put_text(struct dcp_buf *out, const char *text)
 {

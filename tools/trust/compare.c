@@ -417,7 +417,7 @@ struct without {
 	size_t n;
 };
 
-/* What the threads share. */
+/* State that the threads share. */
 struct team {
 	struct copies *w;
 	pthread_mutex_t

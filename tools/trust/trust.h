@@ -253,7 +253,7 @@ void measure_finish(struct measuring *w);
 /* Statistics of one tensor, or of several together. */
 struct measure_row {
 	const char *name;
-	const struct walk_key *key; /* of several the first */
+	const struct walk_key *key; /* of several tensors the first */
 	struct dcp_measured m;
 	struct dcp_stats_bins *bins;
 	uint64_t tensors;
@@ -290,7 +290,7 @@ struct record {
 	const struct pick *p; /* the version is open */
 	const char *path;     /* "-": to standard output */
 	bool in_toto;         /* a statement, instead of lines */
-	bool sha256;          /* what the digests are; otherwise XXH3 */
+	bool sha256;          /* digests are SHA-256, else XXH3 */
 	const struct record_tensor *tensors;
 	size_t n;
 	uint64_t nbytes; /* of all tensors */
@@ -314,7 +314,7 @@ enum cmd_exit record_write(const struct record *r);
 struct signed_bad {
 	const char *file; /* below the source, or the manifest */
 	uint64_t off, n;
-	const char *why; /* as long as the call takes */
+	const char *why; /* valid during the call */
 };
 
 struct signed_files {
@@ -326,7 +326,7 @@ struct signed_files {
 
 	uint64_t manifests, agree; /* manifests found; digests that agree */
 	uint64_t unknown;          /* digests by an algorithm that is not known here */
-	char algorithm[32];        /* of one of these */
+	char algorithm[32];        /* such an algorithm */
 };
 
 /* Read what is listed, and warn of digests that are not known. 0 or -ENOMEM. */
@@ -345,7 +345,7 @@ struct stored_bad {
 	const char *key; /* NULL: no tensor */
 	uint32_t file;
 	uint64_t off, n;
-	const char *why; /* as long as the call takes */
+	const char *why; /* valid during the call */
 	bool first;      /* the first time that these bytes are told */
 };
 

@@ -452,7 +452,7 @@ struct adding {
 	struct walk_keys *keys;
 	struct dcp_index *ix;
 	const struct opt_texts *words;
-	bool *seen; /* a word named something */
+	bool *seen; /* by word: it names a tensor */
 };
 
 static bool is_wanted(struct adding *a, const char *key)

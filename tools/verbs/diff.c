@@ -23,7 +23,7 @@
 struct diff_opts {
 	int form, by;
 	bool quick;
-	const char *rtol, *atol, *file; /* of --svg */
+	const char *rtol, *atol, *file; /* @file: of --svg */
 	uint64_t jobs;
 	struct opt_texts keys;
 	struct pick_opts pick;

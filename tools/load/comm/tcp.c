@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The transport over TCP, for control messages: every other rank has one connection to rank 0
- * (meet.h). In a call each rank sends one frame to rank 0, which sends all of them back in one. A
+ * (meet.h). In a call each rank sends one frame to rank 0, which sends them all back as a frame. A
  * rank that cannot go on sends a frame with the reason instead; rank 0 passes it on to all.
  */
 #include <errno.h>
