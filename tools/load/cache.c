@@ -45,8 +45,7 @@ static char *registered_home(void)
 		       : NULL;
 }
 
-/* Does @dir, below the directory @home, belong to this user? @read: it is enough that @home does,
- * even if nothing can be written. */
+/* Can this user write to @dir, below the directory @home? @read: it is enough to own @home. */
 static bool is_ours(const char *home, const char *dir, bool read)
 {
 	struct stat st;

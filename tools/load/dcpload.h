@@ -269,9 +269,9 @@ DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char *
 			       const char **json, size_t *n, struct dcpload_error *err);
 /*
  * The Python classes that the JSON of an object cannot express: in "1:tuple 4 7:numpy.int64" values
- * 1 and 4 were tuples and value 7 a numpy.int64 (a number without a class has the class before it).
- * Values are numbered in the order in which they begin; the JSON as a whole is value 0, keys of
- * JSON objects are not counted. *@classes is NULL when there are none. -ENOENT as above.
+ * 1 and 4 were tuples and value 7 a numpy.int64 (a number without a class has the last class before
+ * it). Values are numbered in the order in which they begin; the JSON as a whole is value 0, keys
+ * of JSON objects are not counted. *@classes is NULL when there are none. -ENOENT as above.
  */
 DCPLOAD_API int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
 				struct dcpload_error *err);
@@ -307,11 +307,10 @@ struct dcpload_entry {
 
 /*
  * Iterate over the keys of `.metadata` of torch.distributed.checkpoint as torch's own reader shows
- * them. An object keeps its stored form here even where dcpfs shows it in another: a list item by
- * item (Composer), a list of one item as the item, a dict joined with others (Megatron-Core), or an
- * object that is a tensor. Values inside objects, and keys of other files, are not listed. Returns
- * 1 and an entry, or 0 after the last entry or if the version has no `.metadata`. *@next is 0 at
- * first.
+ * them. Objects keep their stored form here. Elsewhere dcpfs shows some lists item by item
+ * (Composer), lists of one item as the item, dicts joined (Megatron-Core), and some objects as
+ * tensors. Values inside objects, and keys of other files, are not listed. Returns 1 and an entry,
+ * or 0 after the last entry or if the version has no `.metadata`. *@next is 0 at first.
  */
 DCPLOAD_API int dcpload_next_entry(struct dcpload *ck, uint64_t *next,
 				   struct dcpload_entry *out, struct dcpload_error *err);
@@ -631,8 +630,8 @@ struct dcpload_report {
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
-	/* Bytes of the distinct 4 KiB pages, short gaps between them included, that the ranks that
-	 * exchange data with this rank need; 0: not known. */
+	/* Bytes of all distinct 4 KiB pages that the ranks of the exchange need, short gaps between
+	 * the pages included; 0: not known. */
 	uint64_t unique;
 	uint64_t staging; /* peak memory beyond destinations */
 	uint64_t calls;   /* read system calls */

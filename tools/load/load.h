@@ -295,8 +295,8 @@ struct load_active {
 	size_t n, cap, next;
 };
 
-/* Copy those of bytes [@lo, @hi) of @file that the needs of @p use from @src, where more bytes may
- * follow. Counts them with load_arrived(). */
+/* Place the bytes that the needs of @p use of [@lo, @hi) of @file, which is at @src; more bytes may
+ * follow there. Counts them with load_arrived(). */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
 /* The same for need @number alone. @packed: the bytes of the need were sent one after the other,
@@ -407,8 +407,8 @@ struct load_rounds {
 	/* @pack is copied here before it is sent, with the bytes that this rank needs of its own
 	 * stripe */
 	char *there;
-	/* all ranks need the same bytes, most of those read: devices gather whole stripes in
-	 * @in */
+	/* all ranks need the same bytes, and these are most of the bytes read: devices gather whole
+	 * stripes in @in */
 	bool same;
 	/* With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
 	 * in turns, because the half of the last round may still be read. */
@@ -446,9 +446,9 @@ int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err);
 struct load_ship;
 
 #define LOAD_SHIP_NO_CHUNK SIZE_MAX
-#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* the same, for bytes that are on the device already */
+#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* no chunk, and the bytes are on the device already */
 
-/* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
+/* @piece: most bytes of a batch; @batches: most batches in flight; @share: bytes of host memory. */
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
 		     struct load_ship **out, struct dcpload_error *err);
 /* After load_ship_drop(). @keep: copies may still run, so all that they use is kept until the
@@ -469,10 +469,10 @@ int load_ship_start(struct load_ship *s);
 /* Set a destination to zero before anything else. */
 int load_ship_clear(struct load_ship *s, void *p, uint64_t n);
 
-/* Begin a batch of the bytes from @src on, for chunk @chunk of the window, which is free after the
- * batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits if too many batches are in flight. */
+/* Begin a batch of the bytes from @src on; waits if too many batches are in flight. @chunk: the
+ * chunk of the window that is free after the batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. */
 int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk);
-/* For a batch whose other bytes p->gds has put on the device: copy these bytes of the host. */
+/* Copy bytes of the host to a batch whose other bytes p->gds has put on the device. */
 int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n);
 /* Add the runs of @r for want @number; its first byte is at @src. */
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
@@ -486,11 +486,11 @@ void load_ship_drop(struct load_ship *s);
 
 /* job: strided runs in the form that the scatter kernel takes (memory/scatter.h). */
 
-/* Make @j, except j->first, from the runs of @r, which begin at @src of the device, for @t. false:
- * the kernel cannot place them. */
+/* Make @j, except j->first: the runs of @r, which begin at @src on the device, go to @t. False: the
+ * kernel cannot place them. */
 bool load_job_make(struct load_job *j, const struct load_target *t, const struct dcp_strided *r,
 		   uint64_t src);
-/* Extend @j by a run that continues its run on both sides. false: the run does not. */
+/* Extend @j by @r, if @r continues its run in the source and in @t. False: it does not. */
 bool load_job_extend(struct load_job *j, const struct load_target *t,
 		     const struct dcp_strided *r, uint64_t src);
 /* Can the kernel place all bytes that go to @t? */
@@ -527,8 +527,8 @@ void load_record_finish(struct load_record *r);
 
 /*
  * execute: ranks read chunks to slots and hand on the bytes of each slot to the ranks that need
- * them. The group that does so is one rank, the ranks of a node, or those of the job. Where a copy
- * would be all that a slot adds, wants are read straight to their destinations instead.
+ * them. The group that does so is one rank, the ranks of a node, or those of the job. Where a slot
+ * would only add a copy, wants are read straight to their destinations.
  */
 
 /* Note that reading @file returned @rc, for another attempt (again.c). Any thread. */
@@ -576,7 +576,7 @@ struct load_pass {
 	struct dcp_err err;
 };
 
-/* A way of the bytes from the slots to the ranks that need them. */
+/* How bytes get from the slots to the ranks that need them. */
 struct load_way {
 	/* After a failure, too, slots are published: other ranks wait for messages from them. */
 	bool keeps_going;
@@ -595,7 +595,8 @@ int load_pass_tell(struct load_pass *s, int rc, struct dcpload_error *err);
 /* Wait until chunk @c is in its slot. */
 int load_pass_await(struct load_pass *s, size_t c);
 
-/* Of a rank that reads for itself, or the ranks of a node; of all ranks of a job. */
+/* The way of one rank that reads for itself or of the ranks of a node; that of all ranks of a
+ * job. */
 extern const struct load_way load_through_window, load_by_messages;
 
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */

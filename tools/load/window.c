@@ -142,7 +142,7 @@ static int make_shared(struct load_window *w, struct load_device *d, struct noti
 	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
 }
 
-/* The device number of the file system of memory files, which has no files with other names. */
+/* The device number of the file system that memory files, and no other files, are on. */
 static int find_memory_device(dev_t *out)
 {
 	dcp_auto_fd int fd = memfd_create(WINDOW_NAME, MFD_CLOEXEC);
@@ -154,7 +154,7 @@ static int find_memory_device(dev_t *out)
 	return 0;
 }
 
-/* Is the file that @at (O_PATH) refers to, by @path, a window that fits @notice? */
+/* Is the file at @path, open as @at (O_PATH), a window that fits @notice? */
 static bool is_window(int at, const char *path, const struct notice *notice, uint64_t bytes)
 {
 	static const char expected[] = "/memfd:" WINDOW_NAME " (deleted)";

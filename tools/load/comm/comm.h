@@ -26,11 +26,11 @@ int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error 
 
 /*
  * Collective: did the preceding step succeed on all ranks? @rc and @err are the result of this
- * rank. Afterwards all ranks have the @err of the lowest rank that failed (an -ETIMEDOUT only if no
- * rank has another error, an -ECANCELED only if no rank has an -ETIMEDOUT either); err->rank is
- * that rank, or the rank that an earlier agreement named. Returns the code of that error, 0 if all
- * ranks succeeded, or an error of the transport. Allocates nothing for up to 8192 ranks, so that it
- * can report a lack of memory.
+ * rank. Afterwards all ranks have the @err of the lowest rank that failed; -ETIMEDOUT counts only
+ * if no rank has another error, -ECANCELED only if no rank has -ETIMEDOUT either. err->rank is that
+ * rank, or the rank that an earlier agreement named. Returns the code of that error, 0 if all ranks
+ * succeeded, or an error of the transport. Allocates nothing for up to 8192 ranks, so that it can
+ * report a lack of memory.
  */
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
 	       int timeout_ms);
@@ -146,8 +146,8 @@ struct load_wish {
 	uint32_t color, key;
 };
 
-/* The group of rank @own is the ranks with its color, ordered by key: the first rank of the group,
- * the number of its ranks, and the position of @own. */
+/* The group of rank @own has the ranks of its color, ordered by key. Returns its first rank; *n:
+ * how many ranks it has; *place: the position of @own. */
 static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, uint32_t own,
 				  uint32_t *n, uint32_t *place)
 {

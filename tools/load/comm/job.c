@@ -55,7 +55,7 @@ static const struct launcher {
 	  .ranks = "WORLD_SIZE",
 	  .id = { "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT" },
 	  .local = "LOCAL_WORLD_SIZE" },
-	/* Open MPI makes the key from /dev/urandom for libraries of networks that want one. */
+	/* Open MPI makes the key from /dev/urandom, for network libraries that need a key. */
 	{ .name = "mpirun",
 	  .rank = "OMPI_COMM_WORLD_RANK",
 	  .ranks = "OMPI_COMM_WORLD_SIZE",

@@ -32,7 +32,7 @@
 #define YIELD_MS 200       /* time before the first sleep */
 #define SLEEP_NS 10000
 #define SLEEP_MOST_NS 1000000
-#define CLOSE_MS 10000 /* for the other ranks to close, too */
+#define CLOSE_MS 10000 /* limit for the other ranks to close */
 
 struct mpi {
 	struct dcpload_comm comm;

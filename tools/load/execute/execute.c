@@ -316,7 +316,8 @@ static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err
 	return rc;
 }
 
-/* Append to io_why what buffers for reads past the page cache lack, and why. */
+/* Append to io_why why buffers for reads past the page cache are not registered or not huge
+ * pages. */
 static void say_refused(struct dcpload_plan *p)
 {
 	const struct {

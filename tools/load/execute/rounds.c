@@ -7,7 +7,7 @@
 
 #include "core/base/system.h"
 
-enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
+enum { LONG = 16 << 10 /* bytes from which on a part is not packed */ };
 
 /* For messages between devices: copy the packed bytes [@from, @to) to the device. */
 static int send_there(const struct dcpload_plan *p, const uint8_t *from, const uint8_t *to)

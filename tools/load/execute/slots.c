@@ -2,7 +2,7 @@
 /*
  * The chunks of a plan, from files to the ranks that need them. Threads read the chunks of this
  * rank to their slots of the window: past the page cache if they are not in it, and only from files
- * that are unchanged. The thread of the caller hands on the bytes of each slot, by the plan's way.
+ * that are unchanged. The thread of the caller hands on the bytes of each slot (struct load_way).
  */
 #include "tools/load/load.h"
 

@@ -179,7 +179,7 @@ struct cuda {
 	void *lane, *mark[PIECES]; /* for zero() and fetch() */
 	/* pinned memory that fetch() copies to; NULL: not allocated yet */
 	void *bounce;
-	bool pinned; /* @bounce is */
+	bool pinned; /* @bounce is pinned */
 };
 
 static unsigned long long get_address(const void *p)
@@ -428,7 +428,8 @@ static int cuda_copy(struct load_device *d, void *lane, void *dst, const void *s
 	return CALL(get_cuda(d), cuMemcpyHtoDAsync_v2, get_address(dst), src, n, lane);
 }
 
-/* Can rows of @run bytes at these strides be one copy? Planes of them, when @plane is not 0? */
+/* Can one copy move rows of @run bytes, @stride apart, or planes of them, @plane apart (0:
+ * none)? */
 static bool is_box(uint64_t run, uint64_t rows, uint64_t stride, uint64_t plane)
 {
 	return stride >= run && stride <= INT_MAX &&
@@ -505,8 +506,8 @@ static int open_bounce(struct cuda *c)
 	return rc;
 }
 
-/* Copies through memory that is never freed: such copies do not wait in the driver, where no
- * timeout applies, and an abandoned copy writes nowhere else. */
+/* Copies through memory that is never freed, so an abandoned copy writes nowhere else. Such copies
+ * do not wait in the driver, where no timeout applies. */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = get_cuda(d);

@@ -18,7 +18,7 @@
 enum {
 	MOST_FILES = 1024, /* limit of files that are kept open */
 	MOST_BATCH = 128,  /* reads of a batch; also the default of cuFile */
-	/* limit of unused batches that are kept, because no more threads read */
+	/* most unused batches that are kept; no more threads than that read */
 	IDLE = 16,
 	LOOK_NS = 100000000, /* between looks at the clock */
 };

@@ -76,7 +76,7 @@ struct ipc {
 	char *mine;      /* the window: memory of this rank that the others map */
 	char **at;       /* mapped windows of the other ranks; NULL: not mapped */
 	uint64_t *bytes; /* of each */
-	/* from each rank to each: offset in the window; on the diagonal: did the rank fail? */
+	/* from each rank to each: offset in its window; from a rank to itself: did it fail? */
 	uint64_t *told;
 };
 

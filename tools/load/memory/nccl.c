@@ -267,7 +267,7 @@ static int end_execution(struct load_link *l, int rc)
 }
 
 /* Wait for an aborted operation, after which nothing uses its memory. If it does not end soon, the
- * device of this rank is the one that the other ranks waited for. */
+ * other ranks waited for the device of this rank. */
 static int await_end(struct nccl *n, const char *call, int rc)
 {
 	char said[sizeof(n->link.d->said)];
@@ -343,8 +343,8 @@ static int gather_parts(struct load_link *l, void *all, uint64_t bytes)
 				    "ncclAllGather");
 }
 
-/* Copy all messages, @bytes together, through @here to @there on the device; messages of this rank
- * to itself stay where they are. */
+/* Copy all messages, @bytes in all, to @there on the device, by way of the host's buffer @here.
+ * Messages of this rank to itself stay where they are. */
 static int copy_to_device(struct nccl *n, char *there, char *here, uint64_t bytes,
 			  const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
 			  const void **from, void **to)

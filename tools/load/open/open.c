@@ -27,8 +27,8 @@
  * Finds the version.
  *
  * A path in a mount of dcpfs stands for what is mounted there: its files are opened, if that is
- * permitted and they hold what the mount shows. Otherwise data is read through the mount, from
- * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
+ * permitted and they hold what the mount shows. Otherwise data is read through the mount: the file
+ * of all tensors in shard/fsdp1/0 is a checkpoint like any other.
  */
 
 #define MAX_OPTIONS (16u << 20) /* of a mount, as JSON: paths of layouts */
@@ -297,8 +297,8 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
-/* Fail because this rank opened another content than rank @from, which may not read the file
- * @barred ("": it may read all). */
+/* Fail: the content here is not that of rank @from. @barred: a file that rank @from may not read;
+ * "": it may read all. */
 static int say_other(const struct dcpload *ck, uint32_t from, const char *barred,
 		     struct dcp_err *err)
 {

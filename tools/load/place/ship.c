@@ -86,7 +86,7 @@ enum {
 	LANES = 4,
 	LONG = 64 << 10,    /* bytes of a single run that is copied directly */
 	LONG_ROW = 2 << 10, /* the same for a run that is one of many */
-	NEAR = 16 << 10,    /* a gap between two jobs up to which it is shipped as well */
+	NEAR = 16 << 10,    /* longest gap between two jobs that is shipped as well */
 	PINNED = 4,         /* pieces of staging memory */
 };
 
@@ -387,7 +387,7 @@ int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 	return 0;
 }
 
-/* Ship the bytes that the jobs so far read. */
+/* Ship the bytes that the jobs made so far need. */
 static int ship_stretch(struct load_ship *s)
 {
 	uint64_t n = s->hi - s->lo;

@@ -17,7 +17,7 @@
 enum {
 	LOOKS = 64,         /* samples of the page cache */
 	LONG_RUN = 1 << 20, /* bytes for which a separate request pays */
-	/* bytes that a shorter request counts as, since a few in 2 MiB are fine */
+	/* bytes as which a shorter request counts, since a few in 2 MiB are fine */
 	ALONE = 32 << 10,
 	SLOTS_MOST = 16,       /* if copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots if the caller has set config.staging */

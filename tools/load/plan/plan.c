@@ -442,7 +442,6 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 
 /* ---- finishing ---- */
 
-/* Allocate the library's destinations in one piece. */
 /* Bytes of the destinations that the library allocates. */
 static uint64_t owned_bytes(const struct dcpload_plan *p)
 {
