@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The presets as C: a table of name, first comment line and text, in the order given.
 
-A preset "like NAME: LINE" is that of NAME, beside it, with LINE instead of its line that begins with the same word.
+A preset "like NAME: LINE" is the preset NAME, except that LINE replaces the line that begins with the same word.
 
 usage: embed.py OUT FILE.rules...
 """
@@ -15,7 +15,7 @@ def quoted(text):
 
 
 def variant(path, text):
-    """The text, where it says which other one it is like."""
+    """The text of a preset, or of the preset that it is like."""
     about, like, *_ = text.split("\n")
     if not like.startswith("like "):
         return text

@@ -150,8 +150,8 @@ static bool is_dropped(const struct dcp_rules *r, const char *key)
 	return is;
 }
 
-/* Shorten the common prefix of all keys. Below it lies a model of diffusers, since no such model
- * has a module that contains all others. */
+/* Shorten the common prefix of all keys. The model of diffusers lies below it, because such models
+ * have no module that contains all others. */
 static int look_for_common(void *ctx, uint64_t number, const char *key)
 {
 	struct placing *p = ctx;

@@ -158,7 +158,7 @@ enum dcp_rules_what {
 	DCP_RULES_UNUSED,    /* no key matches the rule in @line */
 };
 
-/* Counts of keys by their fate, and say(), which is called for single keys, and may be NULL. */
+/* How many keys became what; say() is called for single keys, and may be NULL. */
 struct dcp_rules_report {
 	void (*say)(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		    const char *text);

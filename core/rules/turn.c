@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other shapes of the same elements. If one box with strides cannot describe a result, it becomes
- * several boxes: when a split cuts through a row, and when merged dimensions have rows that do not
- * follow each other; then each row is a box.
+ * Other shapes of the same elements. A result that one box with strides cannot describe becomes
+ * several boxes. That is so if a split cuts through a row, or if the rows of merged dimensions do
+ * not follow each other: each row is a box.
  */
 #include <errno.h>
 #include <string.h>
