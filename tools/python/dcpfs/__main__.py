@@ -9,7 +9,7 @@ from ._lib import BUILDS, checkout
 
 
 def places() -> Iterator[str]:
-    """Places to look for the program, in the order of those of the libraries."""
+    """Places to look for the program, in the order in which libraries are looked for."""
     here = pathlib.Path(__file__).resolve().parent
     yield str(here / "bin/dcpfs")
     root = checkout(here)

@@ -29,14 +29,14 @@ def _kind(failure: BaseException) -> int:
 
 
 def as_error(failure: BaseException, rank: int) -> DcpfsError:
-    """The failure as a DcpfsError, also of the failure's class if that is in KINDS; its rank is @rank unless the failure has one."""
+    """The failure as a DcpfsError, also of the failure's class if that is in KINDS; its rank is @rank unless the failure has a rank."""
     if isinstance(failure, DcpfsError):
         return failure if failure.rank >= 0 or rank < 0 else type(failure)(failure.code, failure.text, rank)
     return FAILED[_kind(failure)](_errno(failure), text(said(failure)), rank)
 
 
 def as_own(failure: Exception, rank: int) -> DcpfsError:
-    """As as_error(), on the rank that failed: also of the failure's class, any class, with its attributes."""
+    """As as_error(), on the rank that failed: also of the failure's class, whatever that is, with its attributes."""
     error = as_error(failure, rank)
     if isinstance(error, type(failure)):
         return error

@@ -48,7 +48,7 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     path: a file, or with sharded state dicts of FSDP a directory; {run_name}, and {rank}, {local_rank}, {node_rank} as rank
     0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed. Of s3://, gs:// and hf://, and
     of object stores of S3 and of Google, only the bytes that are needed are read, once a job, and nothing is downloaded; from other
-    stores Composer downloads files, of sharded directories all of them to each node. progress_bar counts these bytes. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
+    stores Composer downloads the file, or all files of a sharded directory to each node. progress_bar counts these bytes. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
     paths ("state/model/layer1.*"), of which the bytes are not read, or a function that changes the dict. how: io,
     exchange, threads, staging, timeout, cache.
 

@@ -36,7 +36,7 @@ def weights(about: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 class Marks:
     """Marks in the empty parameters of a model, and the elements that still have them after the engine has loaded. Engines join weights (q,
     k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes. Integers and
-    numbers of one byte have no such NaN: the engine has to name such parameters that it loaded, if it names any."""
+    numbers of one byte have no such NaN: the engine has to name the parameters of such numbers that it loaded, if it names any."""
 
     BITS = {2: ("int16", 0x7FA5), 4: ("int32", 0x7FA5A5A5), 8: ("int64", 0x7FF5A5A5A5A5A5A5)}
 

@@ -57,9 +57,9 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
     tensor's dtype.
 
     unique_id: which save in the directory; None: the largest. mw_name_compatibility: a key X.master_weights.Y that is not
-    there is looked for as X.Y_fp32_master_0, and the other way round. coordinator_rank: of all ranks, that of the group which finds
-    the save and indexes it; for one that is not in the group its first does. offload, safetensors, worker_groups, comm_method:
-    accepted, they change nothing here. how: io, exchange, threads, staging, timeout, cache.
+    there is looked for as X.Y_fp32_master_0, and the other way round. coordinator_rank: the rank, counted over all
+    ranks, that finds the save and indexes it; if it is not in the group, the group's first rank does. offload, safetensors,
+    worker_groups, comm_method: accepted, they change nothing here. how: io, exchange, threads, staging, timeout, cache.
 
     AssertionError, ValueError: for arguments that Paddle refuses. NoCheckpoint, MissingKey (names the nearest key),
     other DcpfsErrors (a shape that differs, too): before data moves, on all ranks. NotImplementedError: aoa_config, Partial.
@@ -195,7 +195,7 @@ def held(shape: Sequence[int], mesh: Any, placements: Sequence[Any], rank: int,
     for i, p in enumerate(placements):
         if p.is_partial():
             raise NotImplementedError(f"{shown(name)} is {p}: a sum of its parts, of which none is stored")
-        if p.is_shard():  # of which Paddle does not give dim and order to Python where two placements cut one dimension
+        if p.is_shard():  # where two placements cut one dimension, only the text has dim and order
             said = re.search(r"dim=(-?\d+)(?:, shard_order=(\d+))?", str(p))
             if said is None:
                 raise NotImplementedError(f"{shown(name)}: {p} is not understood")

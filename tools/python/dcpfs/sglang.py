@@ -25,7 +25,7 @@ def make_loader() -> Any:
     class Loader(DefaultModelLoader):  # type: ignore[misc]
         def __init__(self, load_config: Any):
             self.how, self.starting = engine.options(load_config.model_loader_extra_config), None
-            # SGLang's refuses options that it does not know, and formats that it has no files for, which nobody looks for here.
+            # SGLang's own loader refuses options and formats that it does not know; its search for files is not used here.
             load_config.load_format, load_config.model_loader_extra_config = LoadFormat.AUTO, {}
             super().__init__(load_config)
 
@@ -46,7 +46,7 @@ def make_loader() -> Any:
 
         def load_weights_and_postprocess(self, model: Any, weights: Any, target_device: Any) -> None:
             config = self.starting
-            if config is None:  # some weights of a model that serves are replaced: what does not come stays
+            if config is None:  # a running model gets some new weights: the others stay
                 super().load_weights_and_postprocess(model, weights, target_device)
                 return
             engine.fill(model, config.model_path, self.how, weights, lambda each: self.load_weights_only(model, each, target_device),

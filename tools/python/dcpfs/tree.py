@@ -10,8 +10,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 from .checkpoint import Checkpoint
 from .classes import MADE, REFUSED, Pending, mapping
 
-TEXT, PLACE, CLASS = "\t", "\n", "\r\n"  # which the format says of no path
-QUOTED = re.compile("['\"]")  # text without them is not marked as such where it is none of a literal
+TEXT, PLACE, CLASS = "\t", "\n", "\r\n"  # no path begins with one of these
+QUOTED = re.compile("['\"]")  # without these, text that is no literal has no mark TEXT
 MISSING = 1 << 16  # items of a list that may be absent: they become None
 
 
@@ -30,8 +30,8 @@ Classes = dict[tuple[str, ...], str]
 
 def classes(ck: Checkpoint) -> Classes:
     """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"; by TEXT
-    and the path of a key of such a dict: that it is text; by PLACE and the path of one with nothing in it: where it stands; by CLASS and the path of a mapping that is
-    no dict: its class."""
+    and the path of a key of such a dict: the key is text; by PLACE and the path of an empty container: its position; by CLASS and the path of a mapping
+    that is no dict: its class."""
     lines = (line.split("\t") for line in (ck.fact("containers") or "").split("\n") if line)
     mark = {"text": (TEXT,)}
     return {(*mark.get(kind, (PLACE,) if kind.isdecimal() else (CLASS,) if "." in kind else ()), *words): kind for kind, *words in lines}
@@ -42,7 +42,7 @@ def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callab
 
     Files of torch.save() say what containers were. Elsewhere what has the keys 0, 1, 2, ... becomes a list;
     torch.distributed.checkpoint distinguishes lists from dicts, whose keys it made text. The state of an optimizer, beside param_groups,
-    is a dict with integers if its keys are some; but if keys are asked for it is as torch gives them.
+    is a dict with integer keys if they are numbers; but if keys are asked for, it is as torch gives it.
     """
     known, root = classes(ck), Node()
     for key, is_tensor in ck.ordered():
