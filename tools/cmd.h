@@ -64,14 +64,14 @@ void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
 void cmd_say_to(const struct dcp_log *log);
 
 /*
- * SIGINT and SIGTERM still end the program, but first print that @part is left, and @then; or, if
- * @part does not exist and @leads is set, that nothing is left. For verbs whose next run continues
- * from @part. NULL: no line from now on.
+ * For verbs whose next run continues from @part: SIGINT and SIGTERM print that @part is left, and
+ * @then, before they end the program. If @part does not exist, they print with @leads that nothing
+ * is left. NULL: they print no line any more.
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
-/* The same for verbs that have to clean up first: the result points to the number of the first such
- * signal, by which cmd_stop() ends the program. A second signal ends it at once. */
+/* The same for verbs that clean up first. The result points to the number of the first signal (0:
+ * none), by which cmd_stop() then ends the program. A second signal ends it at once. */
 const volatile int *cmd_on_stop_undo(const char *verb);
 void cmd_stop(void);
 
@@ -95,8 +95,8 @@ extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cm
  * must be found by name. To be freed; NULL with errno set. */
 char *cmd_resolve(const char *path);
 
-/* Find the mount of dcpfs at @given, which may be a link to it, or dead: its mount point in *path,
- * to be freed, and the kernel's entry in *m. Without a mount it prints why. */
+/* Find the mount of dcpfs at @given, which may be dead; @given may be a link. *path is the mount
+ * point, to be freed, and *m the kernel's entry. Prints why if there is no mount. */
 enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m);
 
 /* Is @path @dir or below it? Both absolute and resolved. */
@@ -116,7 +116,7 @@ bool notify_is_journal(void);
 struct dcp_buf;
 struct dcp_jsonw;
 
-/* Pages fit @width columns, if these are 40 at least; 0: 80. */
+/* Lines of pages have at most @width columns, but always room for 40; 0: 80. */
 
 /* The page of the whole program; @table ends with NULL. */
 void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *table);

@@ -44,7 +44,7 @@ def bf16(numbers):
 
 
 def values(block, key, nbytes):
-    """The block again and again, from a place that depends on the key."""
+    """The block repeated, from a place that depends on the key."""
     start = zlib.crc32(key.encode()) % len(block) & ~1
     turned = block[start:] + block[:start]
     return (turned * (nbytes // len(turned) + 1))[:nbytes]

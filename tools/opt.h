@@ -26,7 +26,7 @@ enum opt_kind {
 	OPT_PASS,   /* in a sub table: accepted for mount(8)'s sake, nothing to do */
 	OPT_REFUSE, /* in a sub table: known, but refused; help says why */
 	OPT_FORM,   /* int: set to def; one of several output forms, which exclude each other */
-	OPT_OPERAND, /* another way to give the operand of the same enum opt_what */
+	OPT_OPERAND, /* another way to give the operand that has the same enum opt_what */
 };
 
 /* What a value or an operand is, for completion. */
@@ -67,8 +67,8 @@ struct opt {
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	bool hidden; /* explained elsewhere, in -o or a message: not on the page of --help */
-	/* OPT_FORM that may write a file: the next word is taken as FILE if it ends so; --name=FILE
-	 * takes any name. */
+	/* OPT_FORM that may write a file: the next word is its name if the word ends in @ext;
+	 * --name=FILE takes any name. */
 	const char *ext;
 	size_t file;  /* where that name goes: const char * */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
@@ -111,11 +111,11 @@ struct opt_args {
 };
 
 /*
- * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends
- * the options; a bundle of letters and "--name=value" are understood; "-h", "--help" and
- * "--json-progress" and "--quiet" are in every table, and "-q" where no row has that letter.
- * Returns 0, or -EINVAL with a line that says what was found and what was expected. Strings are
- * borrowed from argv, except those of a list, which are written into.
+ * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends the
+ * options; letters may be bundled; "--name=value" gives a value. Every table has "-h", "--help",
+ * "--json-progress", "--quiet", and "-q" unless a row has that letter. Returns 0, or -EINVAL with a
+ * line that says what was found and what was expected. Strings are borrowed from argv, except those
+ * of a list, which are written into.
  */
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err);
@@ -124,8 +124,8 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
 
-/* Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an
- * option that is OPT_GIVEN. */
+/* Append the value of @o in @values as text: "3", "never"; of a flag and of an OPT_GIVEN option
+ * "yes" or "no". */
 void opt_value(const struct opt *o, const void *values, struct dcp_buf *out);
 
 /* A decimal number and nothing else. */

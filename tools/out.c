@@ -276,7 +276,7 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 
 enum { NAMED = 3 }; /* items named for each reason; JSON has all */
 
-/* If pieces of a file cannot be read, the first stands for all. */
+/* All unreadable pieces of a file count as one reason. */
 static int compare_causes(const char *a, const char *b)
 {
 	const char *x = strstr(a, ": piece at ["), *y = strstr(b, ": piece at [");

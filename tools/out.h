@@ -139,8 +139,8 @@ struct out_left {
 	const char *key, *why;
 };
 
-/* A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12
- * tensors a, b, c, ...: why". */
+/* Print a line for each reason, tensors first: "@head 12 tensors a, b, c, ...: why". The unreadable
+ * pieces of a file are one reason. */
 void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n);
 
 /*

@@ -13,8 +13,8 @@
 #include "core/model/tensor.h"
 #include "tools/out.h"
 
-#define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
-#define FLEX_PAD 256  /* columns that it is filled to where nothing is shortened */
+#define FLEX_LEAST 12                 /* columns that the shortened column keeps at least */
+#define FLEX_PAD 256                  /* columns that it is padded to if nothing is shortened */
 #define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
 
 /* A name being shortened, and which of its characters stay. */
@@ -30,7 +30,7 @@ static size_t columns_of(const struct short_name *e)
 	return e->kept + e->gaps * e->mark;
 }
 
-/* Keep character @i, if that fits. It ends a gap, makes one smaller, or parts it. */
+/* Keep character @i if there is room. A gap ends, shrinks or becomes two gaps. */
 static bool keep_char(struct short_name *e, size_t i, size_t max)
 {
 	bool before = i > 0 && !e->keep[i - 1], after = i + 1 < e->n && !e->keep[i + 1];
@@ -73,7 +73,7 @@ static void keep_ends(struct short_name *e, size_t max)
 	}
 }
 
-/* Like out_elide(), but characters that @must marks, of the first @nmust, stay before others. */
+/* Like out_elide(), but the characters that must[0] to must[nmust - 1] mark are kept first. */
 static void elide_kept(struct dcp_buf *b, const char *s, size_t max, bool utf8,
 		       const bool *must, size_t nmust)
 {

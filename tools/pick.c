@@ -282,7 +282,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		p->cache = cmd_open_cache();
 	pick_keep(p->cache, opts);
 	rc = dcp_checkpoint_find(ck, source, &err);
-	/* For shards of ranks, or files that this process cannot see, take SOURCE itself. */
+	/* Read a rank's shard, and files that this process cannot see, through the mount. */
 	if (rc == -EINVAL || (ck->mount && (ck->layout || access(ck->source, F_OK) < 0))) {
 		ck->source = source;
 		ck->mount = ck->wanted = NULL;

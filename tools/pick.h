@@ -24,8 +24,8 @@ struct hf_opts {
 	bool on;
 	const char *rules, *assets;
 	const char *part;
-	int dtype;          /* in hf_dtypes */
-	bool implied;       /* by another option, which reports what it cannot convert */
+	int dtype;    /* in hf_dtypes */
+	bool implied; /* another option implies @dtype, and reports what it cannot convert */
 	const char *config; /* path of config.json, instead of the file that is found */
 	bool even_none;     /* no error if the rules fit no key */
 	bool partial;       /* no error if the tensors are not those of config.json */
@@ -98,7 +98,7 @@ struct pick {
 };
 
 /* Scan @source and make ready to open its versions; a path inside a mount of dcpfs means the source
- * behind it. @rebuild as in store. */
+ * behind it. @rebuild: build indexes anew. */
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);
@@ -116,8 +116,8 @@ enum cmd_exit pick_unreadable(const struct pick *p, int rc);
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 
-/* Say which source is mounted where @source, which is not a checkpoint, lies in a mount of
- * dcpfs. */
+/* If @source, which is not a checkpoint, lies in a mount of dcpfs, print which source is
+ * mounted. */
 void pick_hint_mount(const char *source);
 
 /* Open the version called @name; NULL or "latest": the newest complete version that opens, with a
@@ -226,5 +226,5 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 		.name = "svg", .kind = OPT_FORM, .off = offsetof(type, form), .def = OUT_SVG,  \
 		.ext = ".svg", .file = offsetof(type, file), .help = says                      \
 	}
-/* CMD_USAGE: without a @file it would go to a terminal. */
+/* CMD_USAGE: @file is NULL, and standard output is a terminal. */
 enum cmd_exit pick_check_drawing(const char *verb, const char *file);

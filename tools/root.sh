@@ -29,7 +29,7 @@ root_make() {
 	mkdir -p "$1"
 	cp -a --reflink=auto "$bare/." "$1"
 	cp -L /etc/resolv.conf /etc/hosts "$1/etc/"
-	# How this machine reaches Python packages. Under another path, since packages overwrite such files.
+	# The certificates that pip needs on this machine, under a path that no package overwrites.
 	[ ! -e "${PIP_CERT:-}" ] || cp -L "$PIP_CERT" "$1/etc/pip.pem"
 	chmod 755 "$1"
 }

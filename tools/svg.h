@@ -37,7 +37,8 @@ enum svg_anchor { SVG_LEFT, SVG_MIDDLE, SVG_RIGHT };
 void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, double size,
 	      const char *fmt, ...) DCP_PRINTF(6, 7);
 
-/* Append @s escaped for XML; it is made printable first, unless it already is and has lines. */
+/* Append @s escaped for XML, made printable first; svg_escape_lines(): @s is printable, with
+ * lines. */
 void svg_escape(struct dcp_buf *b, const char *s);
 void svg_escape_lines(struct dcp_buf *b, const char *s);
 
@@ -48,7 +49,7 @@ extern const char *const page_parts[];
 /* Begin a page with @head (HTML_HEAD). It runs only its own scripts, and fetches nothing. @heading
  * is foreign. */
 void html_begin(struct dcp_buf *b, const char *head, const char *heading);
-/* A table of @what, which the script fills; with search, sorting and keys. */
+/* A table of @what with a search, sorting and keys; the script fills it. */
 void html_table(struct dcp_buf *b, const char *what, const char *hint);
 /* Put the data as JSON and the script of @part, and end the page. */
 void html_end(struct dcp_buf *b, const struct dcp_buf *json, enum page_part script);

@@ -35,7 +35,7 @@ for place in build built/again; do
 	root_sh "$work/root" "$log" "cd /$place/src
 		export CFLAGS='-ffile-prefix-map=/$place/src=.'
 		meson setup /$place/b --buildtype=release --prefix=/usr -Dprefer_static=true -Dtests=false -Dmpi=disabled
-		# The libraries are left out: what is inside the programs cannot be part of them.
+		# Our shared libraries are left out: static libraries cannot be linked into them.
 		ninja -C /$place/b tools/dcpfs \$(ninja -C /$place/b -t targets all | sed -n 's,^\(tools/dcpfs-[a-z]*\.1\):.*,\1,p; s,^\(tools/_*dcpfs[.a-z]*sh\|tools/_dcpfs\):.*,\1,p')
 		cd /$place/out
 		man=$name/share/man/man1 units=$name/lib/systemd/system

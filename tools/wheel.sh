@@ -63,7 +63,7 @@ wheel() {
 		meson install -C "$place/b" --destdir "$place/got"
 		cp -L "$place"/got/usr/lib/*/libdcpload.so.0 "$place"/got/usr/lib/*/libdcpsave.so.0 tools/python/dcpfs
 		install -Dm755 -s "$place/got/usr/bin/dcpfs" tools/python/dcpfs/bin/dcpfs
-		# Opened by its name when something compressed is met, so it keeps the name and is looked for where the package is.
+		# The programs open it by its name when they meet compressed data, so it keeps the name, and lies in the package.
 		cp -L /usr/local/lib/libarchive.so.13 tools/python/dcpfs
 		patchelf --set-rpath '$ORIGIN' tools/python/dcpfs/*.so.*
 		patchelf --set-rpath '$ORIGIN/..' tools/python/dcpfs/bin/dcpfs

@@ -36,15 +36,15 @@ void screen_close(void);
 /* The version of ncurses; NULL: it is not here. */
 const char *screen_library(void);
 
-/* If standard error is the terminal, text on it is held back until the screen is closed. Gives the
- * latest line of it, once; "": no new line. */
+/* Standard error, if it is the terminal, is held back until the screen is closed. @line: its latest
+ * line, once; "": no new line. */
 void screen_held(char *line, size_t size);
 
 void screen_size(unsigned *rows, unsigned *cols);
 /* Draw line @row: printable @text that fits; the rest of the line is blank. */
 void screen_line(unsigned row, const char *text, bool reversed);
 void screen_show(void);
-/* Wait at most so long, or (-1) for ever. */
+/* Wait for a key, at most @wait_ms; -1: for ever. */
 int screen_key(int wait_ms);
 
 /* text: pages of dcpfs browse about one key. Foreign text in them is made printable. */
@@ -69,8 +69,8 @@ struct browse_text {
 /* These functions replace the text in @t. The plan of a tensor: the bytes of files that make it
  * up. */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item);
-/* Its statistics, kept as those of dcpfs stats, and with @histogram a histogram, for which the
- * whole tensor is read. False: the user gave up, or it failed, with the reason in @said. */
+/* The statistics of a tensor, kept as dcpfs stats keeps them. @histogram: also a histogram, for
+ * which the whole tensor is read. False: the user gave up, or it failed; @said: the reason. */
 bool browse_numbers(struct browse_text *t, const struct pick *p, struct dcp_measures *known,
 		    const struct browse_item *item, bool histogram, char *said, size_t size);
 /* An object as JSON, a line for each member and element. */

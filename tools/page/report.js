@@ -60,7 +60,7 @@ for (const r of tensors) {
 }
 let path = [root];
 
-/* Strips along the shorter side, each as wide as makes its boxes nearest to squares. */
+/* Lay boxes in strips along the shorter side, which are so wide that boxes are nearly squares. */
 function lay(items, x, y, w, h, each) {
 	items = items.filter(i => i.size > 0).sort((a, b) => b.size - a.size);
 	let left = items.reduce((n, i) => n + i.size, 0);
@@ -96,7 +96,7 @@ function lay(items, x, y, w, h, each) {
 	}
 }
 
-/* What has one part only is passed over. */
+/* Skip nodes with a single part. */
 function descend(node) {
 	while (node.parts.size === 1 && [...node.parts.values()][0].parts.size) {
 		node = [...node.parts.values()][0];

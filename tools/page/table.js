@@ -118,9 +118,10 @@ function sort(c, by) {
 }
 
 /*
- * Show @all, by columns [member, title, text of a value]; the first is wide where @wide says so.
- * @page: text(row) is searched, as in_file(row, number) is, bad(row) is marked, count(list) is said
- * beside the search, and detail(row, dl) adds to what is shown of the row that is selected.
+ * Show the rows @all in the columns @of: [member, title, text of a value]. @wide: the first column
+ * is wide. @page has functions: the search looks at text(row) and in_file(row, number), bad(row)
+ * marks a row, count(list) stands beside the search, detail(row, dl) adds details of the selected
+ * row.
  */
 function show_table(all, of, wide, page) {
 	rows = all;

@@ -388,7 +388,7 @@ int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *
 		last = b[i].col;
 		draw_box(out, &b[i]);
 	}
-	/* Each row's name once. */
+	/* Write the name of each row once. */
 	if (n)
 		qsort(b, n, sizeof(*b), by_part);
 	for (size_t i = 0; i < n; i++)
@@ -409,7 +409,7 @@ int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *
 
 enum { CHUNK = 256 << 10 };
 
-/* The version as read without some files, from other copies of their elements. */
+/* The version without some files: other copies of their elements are read. */
 struct without {
 	struct pick p;
 	bool open;

@@ -357,8 +357,7 @@ enum judgement judge(const char *module, const char *name)
 
 	if (asprintf(&whole, "%s.%s", module, name) < 0)
 		return JUDGED_UNKNOWN;
-	/* Python resolves a name with dots through attributes: "os.system" of a module that imports
-	 * os. */
+	/* For Python dots are attributes: in a module that imports os, "os.system" is a name. */
 	if (is_in(dangerous, DCP_LEN(dangerous), whole) ||
 	    (strchr(name, '.') && is_in(dangerous, DCP_LEN(dangerous), name)))
 		return JUDGED_DANGEROUS;

@@ -36,8 +36,8 @@ struct manifest {
 	struct dcp_site site; /* of the source */
 	bool one;             /* the version is one file: files beside it are not part of it */
 	char name[MOST_PATH];
-	size_t nabove; /* bytes of its directory's path, which its files' paths begin with */
-	struct dcp_buf all;  /* struct resource */
+	size_t nabove;      /* bytes of the directory's path, with which paths of files begin */
+	struct dcp_buf all; /* struct resource */
 	struct dcp_buf skip; /* ignored paths: texts, each with its NUL */
 	struct dcp_buf own;  /* const char *, sorted: paths of the version's files */
 	struct dcp_arena arena;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trust: what the verbs that judge checkpoints (diff, verify, stats, scan, bisect) share, by
- * file. */
+/* trust: functions that diff, verify, stats, scan and bisect share, under the names of their
+ * files. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
 enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb);
 
-/* The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none.
+/* Find the tensors that @words name (no words: all), sorted by key. CMD_NO: a word names no tensor.
  * Finish it with walk_keys_finish(). */
 enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct walk_keys *out);
 void walk_keys_finish(struct walk_keys *keys);
@@ -91,8 +91,8 @@ struct walk {
 	 * read. */
 	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
 		    const void *a, const void *b, size_t n);
-	/* The item is done; or @rc and @err say why it (or with @side 1, its pair) cannot be read.
-	 * One thread at a time. */
+	/* The item is done. @rc < 0: the tensor of key[@side] cannot be read, for the reason in
+	 * @err. One thread at a time. */
 	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
 		     int rc, unsigned side, const struct dcp_err *err);
 	void *ctx;
@@ -174,7 +174,8 @@ int compare_run(struct comparing *w);
 /* Order of pairs. */
 int compare_by_name(const void *a, const void *b);
 
-/* A row of a list of these fields. @kind: "tensor" or "object"; @quick: as it was compared. */
+/* Put a row of a list of these fields. @kind: "tensor" or "object"; @quick: that of the
+ * comparison. */
 extern const struct out_field compare_fields[];
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
 
@@ -307,7 +308,7 @@ enum cmd_exit record_write(const struct record *r);
  *
  * model.sig, in the version's directory or in one above it up to SOURCE, is a sigstore bundle: a
  * DSSE envelope around an in-toto statement, which lists files, or parts of files, with digests.
- * These are compared, and the digest of all of them. The signature over the statement is not
+ * Each digest is compared, and so is the digest of all. The signature over the statement is not
  * checked: that needs keys and certificates, and is the job of the signer's program.
  */
 
@@ -339,14 +340,15 @@ int signed_check(struct signed_files *w);
  * of 0 was not computed, which is an option of torch.
  */
 
-/* Bytes of a file that differ from their checksum or cannot be read: reported for each tensor in
- * them, with whether another file has the same bytes; or once, if there is no tensor. */
+/* Bytes of a file that differ from their checksum or cannot be read. Each tensor in them is
+ * reported; if there is none, the bytes are reported once. @why tells whether another file has
+ * them. */
 struct stored_bad {
 	const char *key; /* NULL: no tensor */
 	uint32_t file;
 	uint64_t off, n;
 	const char *why; /* valid during the call */
-	bool first;      /* the first time that these bytes are told */
+	bool first;      /* these bytes were not reported before */
 };
 
 struct stored {

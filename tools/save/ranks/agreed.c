@@ -17,8 +17,8 @@ struct region {
 	uint32_t rank;
 	const uint64_t *lo, *len;
 	uint64_t nbytes;
-	/* The first of equal regions in the order of by_place(); in this first region: the rank
-	 * that writes it. */
+	/* @first: the first of equal regions in the order of by_place(). The own_* of that region
+	 * tell the rank that writes it. */
 	size_t first, own_number;
 	uint32_t own_rank;
 };
@@ -336,7 +336,8 @@ static int add_parts(struct agreed *a, size_t number, struct dcp_write_tensor *t
 	s->sender[number] = part[0].rank;
 	if (s->gathers)
 		s->is_placed[number] = s->any_placed = true;
-	/* A single part: the rank that has all of it writes it, or several ranks write into it. */
+	/* Make a single part: the rank that has all of it writes it, or several ranks write into
+	 * it. */
 	if (t->nparts > 1) {
 		s->is_placed[number] = s->any_placed = true;
 		part[0].rank = UINT32_MAX;

@@ -184,7 +184,7 @@ static void *copy_numbers(struct dcpsave *s, const void *p, uint32_t n)
 	return to;
 }
 
-/* If the caller gives no components, the key is the only one. */
+/* If the caller gives no components, the key is the only component. */
 static const char *const *copy_path(struct dcpsave *s, const char *key, const char *const *path,
 				    size_t *n)
 {

@@ -83,13 +83,13 @@ struct dcpsave {
 	struct save_device *device; /* NULL: none */
 	/* agreed, the same on all ranks */
 	struct dcp_write_set set;
-	struct dcp_buf tensors, set_objects; /* its */
+	struct dcp_buf tensors, set_objects; /* of @set */
 	struct dcp_buf left;                 /* struct save_left */
 	/* this rank's share */
 	size_t *first;         /* by tensor: number of its first part in from[] */
 	size_t *from;          /* by part: number in given; SIZE_MAX: another rank has it */
 	struct dcp_buf placed; /* struct save_placed */
-	bool *is_placed;       /* by tensor: several regions, and the format wants it whole */
+	bool *is_placed;       /* by tensor: its regions are written into one whole tensor */
 	bool any_placed;
 	bool early; /* save_shares() writes only data without a copy */
 	/* by rank: the rank writes a file with all tensors; NULL: nothing is gathered */
@@ -157,8 +157,8 @@ static inline bool save_makes_files(const struct dcpsave *s)
 struct save_putting {
 	const struct dcpsave *s;
 	size_t *first,
-		/* lists of runs: by tensor, its first run; by run, the next run of the tensor;
-		 * number + 1, 0: none */
+		/* lists of runs: first[tensor] and next[run] are the number of a run + 1; 0:
+		 * none */
 		*next;
 	int fd;
 	uint32_t file;

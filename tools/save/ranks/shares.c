@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This rank's share of the data. save_data() writes parts that this rank holds alone. A tensor that
- * several ranks hold, in a format of whole tensors, is written by each of them at the offsets of
- * its region.
+ * This rank's share of the data. save_data() writes parts that this rank holds alone. If the format
+ * has whole tensors, each rank that holds a region of a tensor writes it at its offsets.
  */
 #include "tools/save/ranks/ranks_int.h"
 
@@ -267,7 +266,7 @@ int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
 struct stream {
 	size_t tensor;
 	uint64_t at;   /* in the tensor */
-	uint64_t left; /* of all of it */
+	uint64_t left; /* in the stream */
 };
 
 struct gathering {
