@@ -45,12 +45,13 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     """Collective over all ranks. Load a checkpoint into @state as composer.utils.checkpoint.load_checkpoint() does, and return
     the states of random generators by rank (None: there are none, or load_weights_only).
 
-    path: a file, or with sharded state dicts of FSDP a directory; {run_name}, and {rank}, {local_rank}, {node_rank} as rank
-    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed. Of s3://, gs:// and hf://, and
-    of object stores of S3 and of Google, only the bytes that are needed are read, once a job, and nothing is downloaded; from other
-    stores Composer downloads the file, or all files of a sharded directory to each node. progress_bar counts these bytes. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
-    paths ("state/model/layer1.*"), of which the bytes are not read, or a function that changes the dict. how: io,
-    exchange, threads, staging, timeout, cache.
+    path: a file, or with sharded state dicts of FSDP a directory. {run_name}, {rank}, {local_rank} and {node_rank} in it are
+    those of rank 0. A name that ends with ".symlink", or has a neighbour with that ending, is followed. Of s3://, gs:// and
+    hf://, and of object stores of S3 and of Google, only the bytes that are needed are read, once a job, and nothing is
+    downloaded; from other stores Composer downloads the file, or all files of a sharded directory to each node. progress_bar
+    counts these bytes. If state dicts are not sharded, any checkpoint with Composer's keys will do, even if it is sharded.
+    ignore_keys: globs over paths ("state/model/layer1.*") whose bytes are not read, or a function that changes the dict.
+    how: io, exchange, threads, staging, timeout, cache.
 
     FileNotFoundError, ValueError, RuntimeError as Composer's. DcpfsError: it cannot be read, or holds an object that only
     unpickling could make again; ignore_keys can leave that out.

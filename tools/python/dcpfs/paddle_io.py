@@ -34,7 +34,8 @@ def save(state_dict: Any, path: Union[str, io.BytesIO], **configs: Any) -> None:
     gather_to: None: every caller writes what it has to its own path. A rank or a list of them: with state_type "opt" and
     a sharded optimizer they write what all ranks of the sharding group have together; otherwise every rank writes, as with
     Paddle. state_type: "params" or "opt". max_grouped_size: bytes (or "3G", "10M", "2K") that one round of the gathering may
-    have in memory, all ranks' together; more than 32 MiB are never used, and the file is written as it comes. use_binary_format: one tensor as a stream. protocol: 2, 3 or 4 (Paddle's function ignores it).
+    have in memory, of all ranks together; more than 32 MiB are never used, and the file is written as data comes.
+    use_binary_format: one tensor as a stream. protocol: 2, 3 or 4 (Paddle's function ignores it).
 
     The file gets its name when it is complete. Errors are of the classes that Paddle raises.
     """
