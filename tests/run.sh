@@ -97,6 +97,23 @@ compile() {
 		step "$top/$name.ninja.log" $nice ninja -C "$top/$name" "$targets"
 }
 
+# The same while tests run, which wait more than they work: it takes what they leave.
+compile_meanwhile() {
+	say "build $1 meanwhile"
+	nice='nice -n 10'
+	compile "$@" >"$top/$1.said" 2>&1 &
+	eval "compiling_$1=$!"
+	nice=""
+}
+
+# Wait for a build that was begun so, and show what it said.
+compiled() {
+	eval "wait \$compiling_$1"
+	rc=$?
+	cat "$top/$1.said"
+	return $rc
+}
+
 # check NAME "SUITES, or nothing for all": run tests of a build
 check() {
 	name=$1
@@ -107,15 +124,6 @@ check() {
 	shift 2
 	meson test -C "$top/$name" --no-rebuild --print-errorlogs --timeout-multiplier 3 \
 		--num-processes $(($(nproc) * 2 + 2)) "$@" # many of them wait
-}
-
-# The builds with few tests, while those of the sanitizers run.
-few_tests() {
-	targets=threads
-	compile threads -Dwerror=true -Doptimization=0 -Db_sanitize=thread -Db_lundef=false -Dc_args=-gline-tables-only &&
-		check threads threads
-	cc="" targets=minimal
-	compile minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled && check minimal minimal
 }
 
 # framework NAME PACKAGE...: a python that has it; one that DCPFS_TEST_NAME names already is used as it is
@@ -244,12 +252,9 @@ if [ -z "$fast" ]; then
 	# By clang, as fuzz/run.sh compiles: its sanitizer knows more of what is undefined (NULL + 0) than gcc's. Undefined behaviour
 	# ends a program by an illegal instruction, of which the address sanitizer prints the line: the data of messages would make
 	# each start twice as long. Not optimized, and only lines for a debugger: half of compiling.
-	say 'build sanitize meanwhile'
-	cc=clang nice='nice -n 10' # tests wait more than they work: it takes what they leave
-	compile sanitize -Doptimization=0 -Db_sanitize=address,undefined -Db_lundef=false \
-		'-Dc_args=-gline-tables-only -fsanitize-trap=undefined' -Dc_link_args=-fsanitize-trap=undefined \
-		>"$top/sanitize.said" 2>&1 &
-	compiling=$!
+	cc=clang targets=all
+	compile_meanwhile sanitize -Doptimization=0 -Db_sanitize=address,undefined -Db_lundef=false \
+		'-Dc_args=-gline-tables-only -fsanitize-trap=undefined' -Dc_link_args=-fsanitize-trap=undefined
 fi
 [ $built != 0 ] || check default ''
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
@@ -259,15 +264,18 @@ if [ -n "$ci" ]; then
 fi
 if [ -z "$fast" ]; then
 	builds="default sanitize=unit,cli,mount,fuzz threads=threads minimal=minimal"
-	wait "$compiling"
+	compiled sanitize
 	built=$?
-	cat "$top/sanitize.said"
-	few_tests >"$top/few.said" 2>&1 &
-	few=$!
+	cc=clang targets=threads
+	compile_meanwhile threads -Dwerror=true -Doptimization=0 -Db_sanitize=thread -Db_lundef=false -Dc_args=-gline-tables-only
 	# Of many cases that run the same code, each fourth (sample.py).
 	[ $built != 0 ] || DCPFS_TEST_SAMPLE=4 check sanitize 'unit cli mount fuzz'
-	wait "$few"
-	cat "$top/few.said"
+	compiled threads
+	built=$?
+	cc="" targets=minimal
+	compile_meanwhile minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
+	[ $built != 0 ] || check threads threads
+	! compiled minimal || check minimal minimal
 fi
 if [ -n "$ci" ]; then
 	say 'beside torch'
