@@ -85,7 +85,6 @@ void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab, size_t n)
 }
 
 #define FUSE_USE_VERSION 312
-#include "fs/ops.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>

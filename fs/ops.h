@@ -39,8 +39,6 @@ extern const size_t dcpfs_ops_size;
 
 #define DCPFS_LATE_MOST 4u
 
-struct dcpfs_late;
-
 /* The function to call, which replies, and its arguments. */
 struct dcpfs_late_call {
 	void (*answer)(const struct dcpfs_late_call *call);
@@ -67,8 +65,6 @@ bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms);
  * twelfth cheaper. Slabs are kept, so nothing is allocated once there are as many as workers
  * need at the same time.
  */
-
-struct dcpfs_slabs;
 
 #define DCPFS_SLAB_SHORT (128u << 10)
 

@@ -34,7 +34,6 @@ const char *dcpfs_fuse_version(void);
  */
 
 struct dcp_buf;
-struct dcp_err;
 struct dcpfs_listen;
 
 /* Appends the metrics, from a thread of the listener. */

@@ -306,7 +306,6 @@ bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);
  */
 
 struct dcp_arena;
-struct dcp_buf;
 struct dcp_err;
 
 void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t);

@@ -103,8 +103,6 @@ int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out);
  * checked against a rewrite, and a copy without a name cannot change.
  */
 
-struct dcpfs;
-struct dcpfs_file;
 struct dcpfs_hot;
 
 /* @budget: limit of the bytes of all files together. NULL: out of memory. */

@@ -113,7 +113,6 @@ bool dcpfs_stem(const char *name, const char *extension, char *stem);
  * happen by chance, only the first is shown. Safe from any thread.
  */
 
-struct dcpfs;
 struct dcpfs_keys;
 
 struct dcpfs_keys *dcpfs_keys_create(void);

@@ -100,11 +100,8 @@ struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct 
  * only waits, and can be released at any time.
  */
 
-struct dcp_err;
 struct dcp_progress;
-struct dcpfs;
 struct dcpfs_opener;
-struct dcpfs_version;
 
 struct dcpfs_opener *dcpfs_opener_create(void);
 /* Call after dcpfs_opener_stop(). Accepts NULL. */
@@ -164,8 +161,6 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
  */
 
 struct dcp_version;
-struct dcpfs;
-struct dcpfs_version;
 
 /* Read the rights to the files of @ver, before @v is published in it. -ENOMEM. */
 int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
@@ -187,13 +182,10 @@ void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 
 struct dcp_arena;
 struct dcp_cut;
-struct dcp_err;
 struct dcp_row;
 struct dcp_view;
-struct dcpfs;
 struct dcp_named_layout;
 struct dcpfs_ranks;
-struct dcpfs_version;
 
 #define DCPFS_RANKS_KEPT (1u << 16)
 

@@ -313,8 +313,6 @@ int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64
  */
 
 struct dcp_queue;
-struct load_window;
-struct dcpload;
 
 /*
  * Collective over all ranks of the job: each node makes a window of @slots slots of @slot bytes
@@ -442,8 +440,6 @@ int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err);
  * over several lanes, several at a time. The bytes of a batch have arrived (load_arrived) when its
  * mark is passed; only then is its piece of staging memory free again.
  */
-
-struct load_ship;
 
 #define LOAD_SHIP_NO_CHUNK SIZE_MAX
 #define LOAD_SHIP_THERE (SIZE_MAX - 1) /* no chunk, and the bytes are on the device already */

@@ -166,8 +166,6 @@ bool dcp_dcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);
  * A few descriptors are kept open, because items of one file usually follow each other.
  */
 
-struct dcp_err;
-
 #define DCP_DCP_ITEM_SLOTS 16
 
 struct dcp_dcp_item_files {

@@ -91,8 +91,6 @@ int dcp_torch_state_emit(const struct dcp_torch_state *s);
  * otherwise look like a model; else 0. */
 int dcp_torch_state_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
 
-struct dcp_load;
-
 /* Emit the whole value as one object under @key, whose path is the prefix, and the tensors inside
  * it by themselves. A value that is a tensor is emitted as a tensor. */
 int dcp_torch_state_emit_whole(const struct dcp_torch_state *s, const char *key);
@@ -132,9 +130,6 @@ struct dcp_meta {
  * A class has one enumerator here, although torch has moved it between modules over the years.
  * Every function accepts any value; messages have the value found and the value expected.
  */
-
-struct dcp_buf;
-struct dcp_err;
 
 enum dcp_torch_field_class {
 	DCP_TORCH_FIELD_OTHER,
@@ -187,7 +182,6 @@ bool dcp_torch_field_component(struct dcp_buf *out, struct dcp_pv v);
  * result is the same for even cuts, and torch's result for uneven cuts.
  */
 
-struct dcp_err;
 struct dcp_piece;
 
 #define DCP_TORCH_PLACEMENT_MAX 32 /* mesh dimensions; torch itself uses up to five */

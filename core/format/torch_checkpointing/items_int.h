@@ -241,7 +241,6 @@ int dcp_items_read(struct dcp_items *r, struct dcp_err *why);
  */
 
 struct dcp_arena;
-struct dcp_err;
 struct dcp_tensor;
 
 /*

@@ -111,7 +111,6 @@ const char *dcp_weights_index_name(const struct dcp_dir *dir, enum dcp_weights_k
  *	{"metadata": {"total_size": 123}, "weight_map": {key: file}}
  */
 
-struct dcp_dir;
 struct dcp_err;
 struct dcp_json;
 struct dcp_sink;

@@ -69,9 +69,6 @@ const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *ce
  * Whether copies of an element are equal is not checked.
  */
 
-struct dcp_arena;
-struct dcp_err;
-
 /*
  * Turn the plain pieces of @t, whose boxes are inside shapes that do not overflow, into pieces
  * without overlap in @arena, in the same order. Pieces that need no cut are unchanged. Returns 0,

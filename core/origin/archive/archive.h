@@ -80,8 +80,6 @@ const char *dcp_inflate_libarchive_version(void);
  */
 
 struct dcp_arena;
-struct dcp_err;
-struct dcp_source;
 
 #define DCP_TAR_MAX_MEMBERS 1000000u   /* as many as a directory may have names */
 #define DCP_TAR_MAX_HEADER (1u << 20)  /* one long name or pax header; paths have 4 KiB */
@@ -109,10 +107,6 @@ int dcp_tar_list(const struct dcp_source *src, struct dcp_arena *arena,
  * offsets count from the start of the source, which is the start of the archive (a window, when the
  * archive lies inside a bigger file).
  */
-
-struct dcp_arena;
-struct dcp_err;
-struct dcp_source;
 
 #define DCP_ZIP_MAX_MEMBERS (1u << 22) /* a 3D-parallel torch.save of everything has < 10^6 */
 

@@ -89,8 +89,6 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
  * dtypes are numpy's: the caller knows what a framework means by u2 (Paddle: bfloat16).
  */
 
-struct dcp_err;
-
 /* For far_bytes and far_text of dcp_pickle_opts when arrays are read: longer payloads are referred
  * to, not copied. */
 #define DCP_NDARRAY_FAR_BYTES 256

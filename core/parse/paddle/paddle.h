@@ -70,11 +70,6 @@ void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n);
  * framework.proto.
  */
 
-struct dcp_buf;
-struct dcp_err;
-struct dcp_pb;
-struct dcp_source;
-
 struct dcp_lodtensor {
 	enum dcp_dtype dtype;
 	const char *dtype_name;
@@ -130,9 +125,6 @@ int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
  *
  * Sources: paddle/phi/core/framework/framework.proto, paddle/fluid/pir/serialize_deserialize.
  */
-
-struct dcp_err;
-struct dcp_source;
 
 struct dcp_paddle_var {
 	const char *name;    /* UTF-8 */

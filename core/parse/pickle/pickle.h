@@ -205,9 +205,6 @@ bool dcp_pv_is_mapping(struct dcp_pv v);
  * one section come in their order, but the sections come in any order.
  */
 
-struct dcp_err;
-struct dcp_source;
-
 struct dcp_section {
 	const char *name; /* the field's name */
 	bool optional;    /* the field may be missing or None */
@@ -243,9 +240,6 @@ void dcp_sections_fact(char *out, size_t n, struct dcp_pv v);
  * that opcode. Only texts are followed through the stack and the memo, since texts become names.
  * DCP_GLOBALS_MAX_STACK and DCP_GLOBALS_MAX_MEMO bound the memory for every input.
  */
-
-struct dcp_err;
-struct dcp_source;
 
 #define DCP_GLOBALS_MAX_STACK (1u << 22)
 #define DCP_GLOBALS_MAX_MEMO (1u << 22) /* entries; later entries do not count as texts */

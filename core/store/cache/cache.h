@@ -100,9 +100,7 @@ int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
 
 struct dcp_err;
 struct dcp_blob;
-struct dcp_file_id;
 struct dcp_site;
-struct dcp_store_opts;
 struct dcp_unpack;
 
 #define DCP_UNPACK_RATIO 1024u /* about the most gzip can reach; real data rarely exceeds 3 */

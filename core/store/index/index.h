@@ -200,7 +200,6 @@ const char *dcp_index_sqlite_version(void);
  * Safe from any thread.
  */
 
-struct dcp_index;
 struct dcp_index_pool;
 
 /* At most @max idle connections. -ENOMEM. */

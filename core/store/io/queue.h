@@ -91,8 +91,6 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
  * together, one read over runs and holes is cheaper, and the runs are copied out of it.
  */
 
-struct dcp_io_counts;
-
 /* Copy the runs from @src, which holds the file from offset s->off on, to @dst + s->dst and on. */
 void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s);
 

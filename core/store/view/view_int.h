@@ -9,8 +9,6 @@
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 
-struct dcp_source;
-
 /* Where the bytes of one piece are read from. */
 struct dcp_backing {
 	const uint8_t

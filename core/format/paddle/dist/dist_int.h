@@ -180,9 +180,6 @@ int dcp_paddle_meta_take_box(struct dcp_paddle_meta *m, struct dcp_pv v, bool ba
  * into slices of less than 2^30 bytes. Such an array is listed as one array with several parts.
  */
 
-struct dcp_err;
-struct dcp_source;
-
 /* Consecutive elements of an array, in row-major order unless the array has strides. */
 struct dcp_paddle_part {
 	uint64_t off, nbytes; /* in the file */

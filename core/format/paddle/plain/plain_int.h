@@ -22,7 +22,6 @@
 #include "core/origin/dir/dir.h"
 #include "core/parse/pickle/pickle.h"
 
-struct dcp_ndarray;
 struct dcp_paddle_program;
 struct dcp_sink;
 struct dcp_source;
