@@ -1,10 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/ops.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/checkpoint/dcpfs_abi.h"
+#include "core/remote/http.h"
+#include "core/store/index/index.h"
+#include "fs/file/file.h"
+#include "fs/fs.h"
+#include "fs/text/text.h"
+#include "fs/tree/tree.h"
+#include "fs/versions/versions.h"
+
+/* ---- slabs ---- */
 
 enum { HUGE_PAGE = 2 << 20 /* size of a huge page on x86-64, and on arm64 with 4 KiB pages */ };
 
@@ -84,22 +99,7 @@ void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab, size_t n)
 	pthread_mutex_unlock(&s->lock);
 }
 
-#define FUSE_USE_VERSION 312
-
-#include <errno.h>
-#include <fuse_lowlevel.h>
-#include <limits.h>
-#include <sys/statvfs.h>
-
-#include "core/base/buf.h"
-#include "core/checkpoint/dcpfs_abi.h"
-#include "core/remote/http.h"
-#include "core/store/index/index.h"
-#include "fs/file/file.h"
-#include "fs/fs.h"
-#include "fs/text/text.h"
-#include "fs/tree/tree.h"
-#include "fs/versions/versions.h"
+/* ---- operations ---- */
 
 /* Inside a version nothing changes; elsewhere a second of delay is acceptable. */
 static const double FOREVER = 1e9, SOON = 1.0;

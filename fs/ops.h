@@ -2,13 +2,16 @@
 /* ops: the table of FUSE callbacks. Each unpacks its arguments, calls the tree, and replies exactly
  * once. The userdata is a struct dcpfs_server. */
 #pragma once
+#ifndef FUSE_USE_VERSION
+#define FUSE_USE_VERSION 312
+#endif
+#include <fuse_lowlevel.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct dcpfs;
 struct dcpfs_late;
 struct dcpfs_slabs;
-struct fuse_lowlevel_ops;
 
 #define DCPFS_MAX_READ (1u << 20) /* bytes of one READ; libfuse 3.14 cannot do more */
 
@@ -30,12 +33,6 @@ extern const size_t dcpfs_ops_size;
  * A request that waits for its turn ends at once when its program is interrupted. Several requests
  * for one file are answered one after the other.
  */
-
-#ifndef FUSE_USE_VERSION
-#define FUSE_USE_VERSION 312
-#endif
-#include <fuse_lowlevel.h>
-#include <stdbool.h>
 
 #define DCPFS_LATE_MOST 4u
 
